@@ -58,8 +58,8 @@ class KvCacheHost {
   tenon_status adopt(uint32_t slot, std::span<const int32_t> text, uint32_t& kv_len);
   std::string last_reason() const { return text_; }
 
-  // Where a policy wants softmax weights, every cell in use of a sequence of the last step gets this one, as attention would leave
-  // it: f(layer, slot, head, position).
+  // Where a policy wants softmax weights, this gives every cell in use of a sequence of the last step the weight
+  // f(layer, slot, head, position), as attention would leave it.
   using Weight = std::function<float(uint32_t, uint32_t, uint32_t, uint32_t)>;
   void weigh(const Weight& f);
   uint32_t layers() const { return static_cast<uint32_t>(layers_.size()); }
@@ -67,8 +67,9 @@ class KvCacheHost {
   // The positions that a head of a sequence holds after the last step, ascending.
   std::vector<uint32_t> positions(uint32_t layer, uint32_t slot, uint32_t head) const;
 
-  // Where a cache chooses spans: the view of a layer, the spans chosen in the last layer for a row of the last step, or -1, and what
-  // the cache chose them by: the queries of a KV head, (kGroup, k_dim), and the key of a token as it is stored.
+  // These are for a cache that chooses spans. They return the view of a layer; the spans that were chosen in the last layer for a row
+  // of the last step, or -1; and what the cache chose them by: the queries of a KV head, (kGroup, k_dim), and the key of a token as it
+  // is stored.
   static constexpr uint32_t kGroup = 2;
   const tenon_kv_view& view(uint32_t layer) const { return layers_[layer].view; }
   std::vector<int32_t> chosen(uint32_t row, uint32_t head) const;

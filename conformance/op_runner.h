@@ -88,7 +88,7 @@ class OpRunner {
     return values;
   }
   void write(tenon_tid id, const void* bytes) { device_.copy(data(id), bytes, extent(id)); }
-  // On a device that walks: its memory is the host's.
+  // Returns a tensor's elements. The device has to be one that walks: its memory is the host's.
   template <class T>
   std::span<T> values(tenon_tid id) const {
     if (!device_.walks()) throw std::logic_error("values() of a device's own memory");
@@ -106,7 +106,7 @@ class OpRunner {
 
   // Runs the recorded ops in order. "" or what went wrong first, beginning with the op's name.
   std::string run(uint64_t seed);
-  // Once, as core plans it; an op may change only what any of them writes. kOverlap: where the device has that.
+  // Runs all ops once, as core plans them; memory may change only where one of them writes. kOverlap is for a device that has that.
   enum class Launch { kPlain, kOverlap, kGraph };
   std::string run_once(Launch how);
 

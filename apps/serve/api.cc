@@ -21,7 +21,7 @@ int64_t now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// So that ids of one run of the server are not those of another.
+// Ids begin with this, so that those of one run of the server are not those of another.
 std::string random_prefix() {
   std::random_device random;
   std::array<char, 17> text{};

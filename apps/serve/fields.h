@@ -31,7 +31,7 @@ class Fields {
 
   // Whatever they say changes nothing of the answer.
   void accept(std::initializer_list<std::string_view> names);
-  // Only these values of the field are there; the error lists them.
+  // Refuses all values of the field but these; the error lists them.
   void only(std::string_view name, std::initializer_list<boost::json::value> values);
   // The field is known, and what it asks for is not there.
   void refuse(std::string_view name, const std::string& why);

@@ -19,7 +19,7 @@ class PendingAnswer {
   virtual bool complete() const = 0;
   // Returns the first answer that failed; what is to be said instead of, or after, all others.
   virtual const std::optional<ApiError>& failure() const = 0;
-  // Once complete and not for a stream: the whole object.
+  // Returns the whole object. It is called once the answer is complete, and not for a stream.
   virtual std::string whole() const = 0;
 };
 

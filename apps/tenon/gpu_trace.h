@@ -25,8 +25,8 @@ class GpuTrace {
   explicit GpuTrace(const GpuTraceOptions& options = {})
       : options_(options), runs_(options.keep_steps), kernels_(options.library) {}
 
-  // Once the pipeline is loaded. Records what it runs while the recorder captures; unless steps are kept, up to
-  // kMaxRuns runs of programs. The first of each program launches its ops one by one, to learn which kernels are whose.
+  // It is called once the pipeline is loaded. It records what that runs while the recorder captures; unless steps are kept, these are
+  // up to kMaxRuns runs of programs. The first of each program launches its ops one by one, to learn which kernels are whose.
   // The recorder, and this, outlive the pipeline.
   void attach(Pipeline& pipeline, const trace::Recorder& recorder);
 

@@ -13,7 +13,7 @@ namespace tenon::app {
 
 class GpuTrace;
 
-// While one lives whose trace keeps steps, the signal USR1 asks for them. Thread: one at a time.
+// While a session lives whose trace keeps steps, the signal USR1 asks for them. One thread at a time may use it.
 class Session {
  public:
   // The configuration comes from `args`; `options` has what else the engine is opened with.

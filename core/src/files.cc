@@ -12,7 +12,7 @@
 namespace tenon {
 namespace {
 
-// Not a stream of the standard library: that says that something went wrong, and not what.
+// This is not a stream of the standard library, since those say that something went wrong, and not what.
 class Descriptor {
  public:
   explicit Descriptor(const char* path) : number_(::open(path, O_RDONLY | O_CLOEXEC)) {}

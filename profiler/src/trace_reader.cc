@@ -1,4 +1,8 @@
-// This makes a TraceFile of JSON: it reads what it can, and counts what it cannot.
+// This makes a TraceFile of a trace in JSON, in the Trace Event Format as Tenon, PyTorch's profiler and others write it: the object form or
+// the array form, which may be cut off.
+//
+// Invariants: whatever the bytes are, bytes, depth and strings are bounded by TraceLimits, and the reader ends with a TraceFile or an Error. An event that is
+// malformed is left out and counted by its reason, and never changes another one. Times are in nanoseconds.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -219,7 +223,7 @@ void TraceReader::read_field() {
   }
 }
 
-// Also of what should be a text and is a number or a word: it reads the same.
+// Reads a text. A number or a word where a text should be is read the same way.
 void TraceReader::read_text(std::string& into) {
   into.clear();
   switch (in_.peek()) {

@@ -14,7 +14,7 @@ struct WindowOptions {
   int measure_frames = 0;  // draw so many while zooming and moving, print how long they took, and end
 };
 
-// Until the window is closed; `files` are loaded once it is open. Throws Error(kIo) if there is no display or no
+// Returns when the window is closed; `files` are loaded once it is open. Throws Error(kIo) if there is no display or no
 // OpenGL.
 void run_window(App& app, const std::vector<std::string>& files, const WindowOptions& options);
 

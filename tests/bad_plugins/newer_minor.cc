@@ -1,4 +1,4 @@
-// From the future: a later minor version, and every table longer than this host knows.
+// This plugin is from the future: it has a later minor version, and every table is longer than this host knows.
 #include "altered.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// From the past: its table ends before record_accept, and what lies after it is no part of it.
+// This plugin is from the past: its table ends before record_accept, and what lies after it is no part of it.
 #include "altered.h"
 
 namespace {

@@ -174,7 +174,7 @@ void measure(benchmark::State& state, const std::string& scheme, const std::vect
   if (shape.rows == 1) {
     state.counters["weights_a_cycle"] = rate(runs * flops / 2 / cycle_rate());
     if (shape.memory == 0) state.counters["of_read_peak"] = rate(bytes / read_peak());
-    // By the processor's time, this has what a thread does while others use the machine, too.
+    // Divided by the processor's time, this says how fast a thread is even while others use the machine.
     if (shape.memory != 0) state.counters["bytes_a_run"] = each_thread(layer.bytes());
   } else {
     state.counters["of_f32_peak"] = rate(runs * flops / f32_peak());

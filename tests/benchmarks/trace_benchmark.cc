@@ -183,7 +183,7 @@ void event_written(benchmark::State& state, const char* name) {
       for (size_t layer = 0; layer < kLayers; ++layer) {
         const uint64_t begin = track->now();
         for (size_t op = 0; op < kOps; ++op) {
-          // Only what attention reads grows from step to step.
+          // The bytes that attention reads grow from step to step; the others stay.
           const uint64_t values[] = {1'234'567 * (op + 1) + (op == 3 ? step * 96 : 0), 1536, 2'469'134 * (op + 1)};
           const uint64_t start = track->now();
           track->span(ops[layer * kOps + op], start, start + 30'000 + 997 * op, values);
@@ -204,7 +204,7 @@ void event_written(benchmark::State& state, const char* name) {
 BENCHMARK_CAPTURE(event_written, json, "tenon-trace-benchmark.json")->Iterations(1000);
 BENCHMARK_CAPTURE(event_written, json_gz, "tenon-trace-benchmark.json.gz")->Iterations(1000);
 
-// While the drain thread writes a gzipped trace beside it.
+// Measures a span while the drain thread writes a gzipped trace beside it.
 void span_on_while_written(benchmark::State& state) {
   const std::string path = (std::filesystem::temp_directory_path() / "tenon-trace-benchmark.json.gz").string();
   Recorder recorder({.ring_records = 1U << 18U}, profiler::make_perfetto_writer({.path = path}));

@@ -58,7 +58,7 @@ float weight_of(uint32_t step, uint32_t layer, uint32_t slot, uint32_t head, uin
 // One KV head of a sequence.
 struct Line {
   std::map<uint32_t, double> score;    // by position
-  std::map<uint32_t, double> pending;  // what the step before has left
+  std::map<uint32_t, double> pending;  // weights that the step before has left
   bool prompt = false;                 // a piece of a prompt came, and no row alone since
   uint32_t dropped = 0;
 
@@ -218,7 +218,8 @@ TEST_P(Evicting, AForkGoesOnAsItsOriginalWould) {
   }
 }
 
-// In text, where a prompt has just ended, within a prompt, and cut by a row. Cells that the rule has dropped do not travel.
+// Sequences are saved in text, where a prompt has just ended, within a prompt, and cut by a row. Cells that the rule has dropped do
+// not travel.
 TEST_P(Evicting, AnImportGoesOnAsItsOriginalWould) {
   const KvCacheHost::Shape shape{.rows = kRows, .seqs = 2, .slots = kSlots, .capacity = 500};
   for (const auto& [pieces, text] :
@@ -244,7 +245,7 @@ TEST_P(Evicting, AnImportGoesOnAsItsOriginalWould) {
   }
 }
 
-// By hand: pool = 3, and of 12 tokens of a prompt 7 stay, the newest 2 and 5 of positions 0 to 9.
+// These numbers were computed by hand: pool = 3, and of 12 tokens of a prompt 7 stay, the newest 2 and 5 of positions 0 to 9.
 TEST(SnapKv, KeepsThePeaksWithTheirNeighbours) {
   const Component cache("kv_cache", "snapkv",
                         {{"prompt", int64_t{7}},

@@ -41,7 +41,7 @@ class Fp8Activations : public testing::TestWithParam<const char*> {
                                                     *device(GetParam()), set);
   }
   static bool is_cuda() { return GetParam() == std::string("cuda"); }
-  // Whether products of more than 1024 rows are of codes: on Hopper.
+  // Says whether products of more than 1024 rows are products of codes, as on Hopper.
   static bool multiplies_codes() { return is_cuda() && device("cuda")->table().arch == 90; }
   // A GPU multiplies many rows in halves, or in e4m3 with sums that its tensor cores add up in some 14 bits for a while.
   static double many_rows_tolerance() { return is_cuda() ? 2e-3 : 2e-5; }

@@ -104,7 +104,7 @@ TEST(SlotCaches, ARowBehindTheLastCellIsAnError) {
   }
 }
 
-// As many bytes each, in another order.
+// The sequences of the two caches have as many bytes, in another order.
 TEST(SlotCaches, RefuseSequencesOfOtherShapesThatAreAsLong) {
   for (const char* name : {"static", "int8", "int4"}) {
     const std::vector<std::byte> bytes = Cache(name, {{2, 8, 4}, {1, 8, 8}}, 16).exported(5);

@@ -78,7 +78,7 @@ class Paged : public testing::Test {
   }
   void end(uint32_t slot) { ASSERT_EQ(host_.truncate(slot, 0), TENON_OK); }
   tenon_status reserve(uint32_t slot, uint32_t kv_len) { return table().reserve(host_.self(), slot, kv_len, &why_); }
-  // That text from `from` on is another one.
+  // Returns the text, but with other tokens from `from` on.
   std::vector<int32_t> other_from(uint32_t from) const {
     std::vector<int32_t> text = text_;
     for (size_t i = from; i < text.size(); ++i) text[i] += 1000;
@@ -460,7 +460,8 @@ TEST(PagedPool, TakesItsShareWithTheTailsOfAllSlots) {
   EXPECT_GT(host.footprint().store_bytes[0] + page, memory);
 }
 
-// With windows too: what is left of the share by the windows' pools, which have their full size, goes to the others.
+// Caches with windows take their share, too: the windows' pools have their full size, and what they leave of the share goes to the
+// others.
 TEST(PagedPool, TakesItsShareWithTheWindowsOfAllSlots) {
   const Component cache("kv_cache", "paged", {{"pool_memory", 1e-4}});
   const KvCacheHost host(cache, {.rows = 16, .seqs = 4, .slots = 4, .capacity = 256, .window = 24});

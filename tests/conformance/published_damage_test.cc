@@ -174,7 +174,7 @@ TEST(DamagedGptq, HasGroupsOfColumnsRefused) {
     group[7] = group[7] == 4 ? 5 : 4;
   }),
               AllOf(HasSubstr("\"test.matrix.g_idx\": group"), HasSubstr("has other than 32 columns")));
-  // Only the second matrix of the site is in another order.
+  // The second matrix of the site is in another order, and the first one is not.
   EXPECT_THAT(ordered.refusal(
                   [](FileMatrix& m) {
                     auto* group = reinterpret_cast<int32_t*>(tensor(m, "g_idx").bytes.data());

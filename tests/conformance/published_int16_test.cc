@@ -26,7 +26,7 @@ std::unique_ptr<conformance::Component> open(const std::string& scheme, uint64_t
   return std::make_unique<Component>("quantization", scheme, std::vector<Setting>{}, isa);
 }
 
-// In which order the columns are held: those of a group side by side, where the file numbers the group of each.
+// Returns the order in which the columns are held: those of a group lie side by side, where the file numbers the group of each.
 std::vector<size_t> order_of(const SiteCase& c) {
   std::vector<size_t> order(static_cast<size_t>(c.k));
   std::iota(order.begin(), order.end(), size_t{0});

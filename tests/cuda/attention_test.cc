@@ -220,7 +220,7 @@ AttentionCase sequences_of_few_rows(uint32_t count, uint32_t dim, uint32_t windo
   return c;
 }
 
-// So many that a warp takes one by itself, and so many that rows are split by the step's shape.
+// With one of these numbers a warp takes a sequence by itself, and with the other rows are split by the step's shape.
 TEST_F(CudaAttention, DecodesManySequences) {
   for (const uint32_t sequences : {20u, 150u}) {
     for (const uint32_t dim : {64u, 96u, 128u}) {

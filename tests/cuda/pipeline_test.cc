@@ -215,7 +215,7 @@ TEST_F(CudaPipeline, OutOfMemoryAtAnyAllocationIsAnErrorThatLeavesNothingBehind)
   }
 }
 
-// As when other programs take memory between planning and loading: here the device says that it has more than it has.
+// Other programs may take memory between planning and loading. Here the device says that it has more than it has.
 TEST_F(CudaPipeline, MemoryThatIsGoneWhenItIsLoadedIsAnErrorWithTheFigures) {
   const auto registry = make_registry({plugins()});
   RegistrySchemas schemas(*registry);

@@ -254,7 +254,7 @@ class Site {
   int64_t width() const { return silu() ? columns_ / 2 : columns_; }
   const float* weights(int64_t row) const { return &weights_[static_cast<size_t>(row * shape_.k)]; }
 
-  // Whether the scheme takes x, and leaves y, of so many rows in these formats (tenon/sdk/linked_rows.h).
+  // Says whether the scheme takes x, and leaves y, of so many rows in these formats (tenon/sdk/linked_rows.h).
   bool takes(uint32_t rows, uint32_t x, uint32_t y) const {
     tenon_linear linear = described();
     linear.x_format = x;

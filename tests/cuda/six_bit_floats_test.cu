@@ -1,4 +1,4 @@
-// How floats of 6 bits lie in words, on the host: no GPU is needed.
+// This tests on the host how floats of 6 bits lie in words: no GPU is needed.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -32,7 +32,7 @@ void expect_halves() {
     lower[step / 2] |= all.lower;
     upper |= all.upper;
     for (uint32_t code = 0; code < 64; ++code) {
-      typename Weights::Words words{~all.lower, ~all.upper};  // what the others have does not matter
+      typename Weights::Words words{~all.lower, ~all.upper};  // the bits of other codes do not matter
       Weights::add(words, step, second, odd, code);
       EXPECT_EQ(Weights::halves(words, step, second) >> (16 * odd) & 0xffff, SmallFloat::half_bits(code)) << code;
     }

@@ -15,7 +15,7 @@ inline uint64_t seed_of(std::string_view name) {
   return seed;
 }
 
-// In [-1, 1).
+// Returns `count` numbers in [-1, 1), which the name decides.
 inline std::vector<float> uniform(std::string_view name, size_t count) {
   uint64_t seed = seed_of(name);
   std::vector<float> values(count);

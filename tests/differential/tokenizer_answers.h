@@ -114,7 +114,7 @@ class TokenizerCases {
     }
     return all;
   }
-  // As digest() of make_tokenizer_cases.py makes it of the reference's.
+  // Makes the digest that digest() of make_tokenizer_cases.py makes of the reference's answers.
   static std::string digest(const std::string& all) {
     std::array<char, 17> digits{};
     std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(seed_of(all)));

@@ -53,7 +53,7 @@ void add_value(GgufWriter& file, std::string_view key, const json::array& value)
   add_as<uint32_t>(file, key, value.at(1));
 }
 
-// As a model's building does: a key that nobody knows is an error.
+// A key that nobody knows is an error, as it is when a model is built.
 void expect_known_keys(const Weights& weights) {
   weights::MetadataLedger ledger(weights);
   std::vector<Diagnostic> unknown = ledger.unknown_keys({}, {});

@@ -81,7 +81,7 @@ TEST(Errors, OfBrokenSyntaxHaveAPlace) {
   EXPECT_NE(outcome.err.find(file + ":2:"), std::string::npos) << outcome.err;
 }
 
-// By whatever name: the path itself, a link to it, a file of a model's folder.
+// The input may be named in any way: by its path, by a link to it, as a file of a model's folder.
 TEST(Errors, OfAnOutputThatIsAnInputLeaveTheInput) {
   const std::filesystem::path folder = temporary_folder();
   const std::string model = folder / "m.gguf", link = folder / "link.json", trace = folder / "t.json";

@@ -21,7 +21,7 @@ TEST(Perplexity, IsThatOfTheProbabilitiesThatGeneratingGave) {
     text += "<" + std::to_string(entry.at("id").as_int64()) + ">";
   }
   const std::string file = temporary_folder() / "text";
-  write_file(file, text + "<1><2><3>");  // what fills no window is left out
+  write_file(file, text + "<1><2><3>");  // tokens that fill no window are left out
   const Words words = {"eval", "perplexity", kStories, "--text", file, "--context", "64", "--json"};
   const boost::json::value json = tenon_json(words);
   EXPECT_EQ(json.at("windows").to_number<int>(), 1);

@@ -139,7 +139,7 @@ void Running::wait_for_message(const std::string& text) {
 
 void Running::wait_for_open_file(const std::filesystem::path& folder) {
   for (;;) {
-    std::error_code gone;  // what is looked at may be closed meanwhile
+    std::error_code gone;  // a descriptor may be closed while it is looked at
     for (const auto& file : std::filesystem::directory_iterator("/proc/" + std::to_string(pid_) + "/fd", gone)) {
       if (std::filesystem::read_symlink(file, gone).string().starts_with(folder.string() + "/")) return;
     }

@@ -17,9 +17,9 @@ struct Outcome {
   std::string out, err;
 };
 
-// With `input` on standard input.
+// Runs the program with `input` on standard input.
 Outcome tenon(const Words& words, const std::string& input = "");
-// The same by a shell's line, in which "tenon" stands for the program.
+// Does the same by a shell's line, in which "tenon" stands for the program.
 Outcome tenon_line(const std::string& line);
 // Standard output as JSON; fails the test and returns null if it is none, or the exit status is not 0.
 boost::json::value tenon_json(const Words& words, const std::string& input = "");

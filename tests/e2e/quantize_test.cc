@@ -211,7 +211,7 @@ TEST(Quantize, DoesNotReplaceAFolder) {
   EXPECT_NE(of_quantized.err.find("quantized already"), std::string::npos) << of_quantized.err;
 }
 
-// As on a full disk: no file may grow beyond 8 KiB.
+// No file may grow beyond 8 KiB, as on a full disk.
 TEST(Quantize, LeavesNothingWhereThereIsNoRoom) {
   for (const char* out : {"out.gguf' --scheme F16", "out' --scheme int8wo"}) {
     const std::filesystem::path folder = temporary_folder();

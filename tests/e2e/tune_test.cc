@@ -58,7 +58,7 @@ TEST(Tune, KeepsWithinTheDivergence) {
   const boost::json::value none = tuned("1e-6"), all = tuned("100");
   for (const auto& [path, scheme] : chosen(none)) EXPECT_EQ(scheme, "none:dtype=\"fp32\"") << path;
   for (const auto& [path, scheme] : chosen(all)) EXPECT_EQ(scheme, "int4wo:group_size=32") << path;
-  EXPECT_LT(none.at("divergence").to_number<double>(), 1e-6);  // what the base's rounding leaves
+  EXPECT_LT(none.at("divergence").to_number<double>(), 1e-6);  // the base's rounding leaves this much
   EXPECT_GT(all.at("divergence").to_number<double>(), 1e-6);
   std::vector<double> divergences;
   for (const boost::json::value& site : all.at("sites").as_array()) {

@@ -12,9 +12,10 @@ namespace tenon::faults {
 struct Command {
   std::string name;
   std::function<Words()> words;
-  std::string input;                                        // standard input
-  Words outputs = {};                                       // files or folders that it makes
-  std::string (*stable_out)(const std::string&) = nullptr;  // what is the same in every run of standard output
+  std::string input;   // standard input
+  Words outputs = {};  // files or folders that it makes
+  std::string (*stable_out)(const std::string&) =
+      nullptr;  // returns the part of standard output that is the same in every run
   std::string (*stable_file)(const std::string&) =
       nullptr;           // the same for output files; nullptr: they have times, and is_whole() looks at them
   bool folders = false;  // true: outputs are folders, and none may be there before

@@ -6,7 +6,7 @@
 //   - where it ends without one (what failed was not needed): put out what the clean run did;
 //   - leave no file that is half written, none under a temporary name, and what an output file held before.
 //
-// Of each kind of call all are tried, of allocations a fixed share: the first call from each of up to kCallers stacks.
+// All calls of each kind are tried, and of allocations a fixed share: the first call from each of up to kCallers stacks.
 // TENON_FAULTS=all tries all calls, TENON_FAULTS=N every N-th of what would be tried otherwise, TENON_FAULTS_PART=K/N one
 // of N shares (K from 0) of what that is, for several machines or cores. Under the address sanitizer every 16th is, and a
 // leak is an error as well.
@@ -49,7 +49,7 @@ std::string contents(const fs::path& path) {
 
 struct Kind {
   std::string name;
-  const char* cause;  // what a message must have, as a regular expression
+  const char* cause;  // a message must have this, a regular expression
 };
 // A message names the cause in the system's own words for the error, or in the project's.
 const std::vector<Kind>& kinds() {

@@ -100,7 +100,7 @@ void note_caller(uint64_t call) {
   first_calls[caller] = static_cast<uint32_t>(call);
 }
 
-// Whether this call is to fail.
+// Says whether this call is to fail.
 bool fails(Kind kind, const char* function) {
   if (!armed || passing != 0) return false;
   const uint64_t call = counts[kind].fetch_add(1, std::memory_order_relaxed) + 1;

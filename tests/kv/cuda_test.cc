@@ -13,8 +13,8 @@ class CudaPolicies : public testing::Test {
   }
 };
 
-// In every mode of execution the same text with the same log probabilities, which are near those of the CPU. attention:
-// the GPU's. within: what log probabilities may differ by.
+// Every mode of execution gives the same text with the same log probabilities, which are near those of the CPU. attention: the GPU's.
+// within: log probabilities may differ by so much.
 void expect_the_cpus(const Settings& settings, Request r, const std::string& attention = "flash",
                      double within = 1e-3) {
   r.logprobs = true;
@@ -96,7 +96,7 @@ TEST_F(CudaPolicies, SequencesThatShareAFewPagesGetTheTextsThatTheyGetAlone) {
   }
 }
 
-// In single rows and in pieces of a prompt, as static has it, with windows that have left most of the text behind.
+// Prompts are read in single rows and in pieces, and compared with static's, with windows that have left most of the text.
 TEST_F(CudaPolicies, PagesOfWindowsAreTheCpusInEveryMode) {
   Request r = text(100, 80);
   for (const char* model : {"tiny-gemma3", "tiny-gemma2", "tiny-mistral"}) {
@@ -168,7 +168,7 @@ TEST_P(CudaScaledCaches, TailsAreNearerToF32) {
   }
 }
 
-// As on the CPU, whoever reads them: several groups, cuts of prompts, and drafts that are taken back.
+// Keys by channel are those of the CPU, whoever reads them: several groups, cuts of prompts, and drafts that are taken back.
 TEST_F(CudaPolicies, KeysByChannelAreTheCpusInEveryMode) {
   const Settings channels = {"kv_cache.use=int4", "kv_cache.keys=channel", "kv_cache.capacity=256"};
   for (const Settings& more : std::vector<Settings>{
@@ -221,7 +221,7 @@ TEST_P(CudaScaledCaches, UnderFlashGiveTheSameTextInEveryMode) {
 TEST_P(CudaScaledCaches, AreNearF32) {
   const std::vector<int32_t> ids = text(200, 1).tokens;
   const auto exact = open_on("cuda", {"kv_cache.format=fp32", "kv_cache.capacity=256"}, 0, true);
-  // In single rows, which decode takes, and in many.
+  // The prompt is read in single rows, which decode takes, and in many.
   for (const char* rows : {"scheduler.prefill_rows=1", "scheduler.prefill_rows=64"}) {
     const auto scaled = open_on("cuda", {use(), "kv_cache.capacity=256", rows}, 0, true);
     const double nats = divergence(*exact, *scaled, ids);

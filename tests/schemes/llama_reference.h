@@ -43,7 +43,7 @@ class LlamaReference {
         epsilon_(*metadata_real(weights, "rms_norm_eps")),
         theta_(metadata_real(weights, "rope_parameters.rope_theta").value_or(10000)) {}
 
-  // By path of the matrix: "layers.0.attention.q", "lm_head". Of q and k and v the same.
+  // Returns the x of each matrix by its path: "layers.0.attention.q", "lm_head". Q, K and V have the same.
   std::map<std::string, Rows> inputs(const std::vector<int32_t>& tokens) const {
     std::map<std::string, Rows> in;
     const Rows embedding = matrix("model.embed_tokens.weight");

@@ -110,7 +110,7 @@ class Seen : public tenon::test::PlainScheme<Seen> {
   static constexpr tenon_format kOwnTensors = 1U << 20;  // beside the formats of tenon/abi/types.h
   enum { kCodes, kColumnScale, kRowScale };              // in the order of their names
 
-  // By column mean |x| to the power of -strength, around 1; all 1 without an observation.
+  // Returns mean |x| to the power of -strength for each column, around 1; all are 1 without an observation.
   std::vector<float> columns_of(size_t k, const double* sums) const {
     std::vector<float> scale(k, 1.0F);
     if (sums == nullptr || sums[k] == 0) return scale;

@@ -19,7 +19,7 @@ enum class Tie { kEven, kNearerToZero, kSmaller };
 // A scheme of codes and its parameters. In a book, code i stands for book[i] times the scale.
 struct CodedForm {
   std::vector<double> book;
-  bool halves = false;  // what a code stands for is rounded to fp16 after the code is chosen
+  bool halves = false;  // a code's value is rounded to fp16 after the code is chosen
   Tie tie = Tie::kNearerToZero;
   int64_t group = 0;        // 0: the whole row has one scale
   bool two_levels = false;  // a group's scale is a byte times the row's
@@ -59,7 +59,7 @@ inline std::vector<double> normal_float4() {
                         1.0F};
   return {std::begin(book), std::end(book)};
 }
-// In twelfths.
+// Returns the values of fp4 by code, in twelfths.
 inline std::vector<double> float4() {
   std::vector<double> book = {0, 0.0625, 8, 12, 4, 6, 2, 3};
   for (int i = 0; i < 8; ++i) book.push_back(-book[static_cast<size_t>(i)]);

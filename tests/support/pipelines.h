@@ -29,7 +29,7 @@ inline std::filesystem::path root() {
   const char* moved = std::getenv("TENON_TEST_ROOT");
   return moved != nullptr ? moved : TENON_SOURCE_DIR;
 }
-// Where the program and what was built with it lie.
+// Returns the folder of the program and of what was built with it.
 inline std::filesystem::path build() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path();
 }

@@ -63,7 +63,7 @@ class GgufWriter {
  public:
   uint32_t version = 3;
   uint32_t alignment = 32;  // the data's; write the key general.alignment as well where it is not 32
-  std::optional<uint64_t> tensor_count, pair_count;  // what the header claims; the truth if not set
+  std::optional<uint64_t> tensor_count, pair_count;  // the header claims these; the truth if not set
 
   template <class T>
   GgufWriter& add(std::string_view key, T value) {

@@ -76,7 +76,7 @@ class Fields {
                                   ", expected " + expected);
   }
   void problem(const SourcePosition& at, const std::string& message) { findings_.add(at, label_ + ": " + message); }
-  // Once all keys that the table may have were asked for.
+  // Reports keys that the table may not have. It is called once all that it may have were asked for.
   void finish() {
     if (node_.table() == nullptr) return;
     for (const auto& [key, node] : *node_.table()) {

@@ -88,7 +88,7 @@ class RopeGroup {
     return now ? *now : once.value_or("");
   }
   void note_known(const std::string& name) { known_.insert(key(name)); }
-  // Once all that the type has was read.
+  // Refuses keys that belong to other types. It is called once all that this type has was read.
   void refuse_others(const std::string& type) {
     for (const std::string& found : reader_.weights().metadata_keys()) {
       if (!found.starts_with(name_ + ".") || known_.contains(found)) continue;

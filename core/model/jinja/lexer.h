@@ -1,4 +1,4 @@
-// From the source of a template to tokens, as Jinja with trim_blocks and lstrip_blocks reads it.
+// The lexer turns the source of a template into tokens, as Jinja with trim_blocks and lstrip_blocks reads it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,8 @@
-// Statements by their first word.
+// This parses the statements of a chat template, each by the first word of its tag: for, if, set, macro, call, filter, generation, break
+// and continue. ExpressionParser reads what stands in them. The language is Jinja2's, as far as chat templates use it.
+//
+// Invariants: a statement is parsed only in a scope (Inner), so that a name that is set in it is not known outside; break and continue
+// stand in a loop of the same scope; and nesting is bounded by ExpressionParser::Level. SyntaxFailure says what is wrong, and where.
 #include "parser.h"
 
 #include "expression_parser.h"

@@ -1,4 +1,4 @@
-// From a template's tokens to statements.
+// The parser turns a template's tokens into statements.
 #pragma once
 
 #include <memory>

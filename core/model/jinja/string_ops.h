@@ -26,12 +26,12 @@ bool is_cased(char32_t c);
 
 // characters: to be taken away; nullptr: white space.
 Text strip(Run& run, const Text& text, bool left, bool right, const Text* characters);
-// separator: nullptr: any white space. Of at most `most` cuts, unless it is negative; from the right if asked for.
+// separator: nullptr: any white space. There are at most `most` cuts, unless it is negative; from the right if asked for.
 std::vector<Text> split(Run& run, const Text& text, const Text* separator, int64_t most, bool from_right);
 std::vector<Text> split_lines(Run& run, const Text& text, bool keep_ends);
 // Three parts: before, the separator and after.
 std::vector<Text> partition(Run& run, const Text& text, const Text& separator, bool from_right);
-// At most `most` times, unless it is negative.
+// Replaces `old` by `with`, at most `most` times unless that is negative.
 Text replace(Run& run, const Text& text, const Text& old, const Text& with, int64_t most);
 Text join(Run& run, const Text& separator, const std::vector<const Text*>& texts);
 // Blanks, or `fill`, make it `width` characters wide.

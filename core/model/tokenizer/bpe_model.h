@@ -44,7 +44,7 @@ struct BpeScratch {
 class BpeModel {
  public:
   BpeModel() = default;
-  // The vocabulary must outlive it, in place. Of equal pairs the last rule counts.
+  // The vocabulary must outlive it, in place. If two rules have the same pair, the last one counts.
   BpeModel(const Vocabulary& vocabulary, const std::vector<MergeRule>& merges, const BpeOptions& options);
 
   // Appends the tokens of a piece of well-formed UTF-8, taken as it is or as the byte alphabet spells it.

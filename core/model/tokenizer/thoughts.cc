@@ -18,14 +18,14 @@ size_t begun_at_end(std::string_view text, std::string_view marker) {
 }  // namespace
 
 ThoughtReader::ThoughtReader(Thoughts thoughts)
-    : place_(thoughts == Thoughts::kNone    ? Place::kText
-             : thoughts == Thoughts::kBegun ? Place::kOpening
-                                            : Place::kBefore) {}
+    : state_(thoughts == Thoughts::kNone    ? State::kText
+             : thoughts == Thoughts::kBegun ? State::kOpening
+                                            : State::kBefore) {}
 
-void ThoughtReader::skip_blanks(Place next) {
+void ThoughtReader::skip_blanks(State next) {
   const size_t first = waiting_.find_first_not_of(kBlanks);
   waiting_.erase(0, first);
-  if (first != std::string::npos) place_ = next;
+  if (first != std::string::npos) state_ = next;
 }
 
 // Blanks may come before a thought. An answer without one keeps them.
@@ -34,9 +34,9 @@ void ThoughtReader::look_for_begin(bool last) {
   const std::string_view begun = std::string_view(waiting_).substr(first, kBegin.size());
   if (begun == kBegin) {
     waiting_.erase(0, first + kBegin.size());
-    place_ = Place::kOpening;
+    state_ = State::kOpening;
   } else if (last || !kBegin.starts_with(begun)) {
-    place_ = Place::kText;
+    state_ = State::kText;
   }
 }
 
@@ -49,17 +49,17 @@ void ThoughtReader::look_for_end(bool last, Piece& piece) {
   sure = content == std::string::npos ? 0 : content + 1;
   piece.thought.append(waiting_, 0, sure);
   waiting_.erase(0, ended ? end + kEnd.size() : last ? waiting_.size() : sure);
-  if (ended) place_ = Place::kAfter;
+  if (ended) state_ = State::kAfter;
 }
 
 ThoughtReader::Piece ThoughtReader::add(std::string_view text, bool last) {
   Piece piece;
   waiting_ += text;
-  if (place_ == Place::kBefore) look_for_begin(last);
-  if (place_ == Place::kOpening) skip_blanks(Place::kInside);
-  if (place_ == Place::kInside) look_for_end(last, piece);
-  if (place_ == Place::kAfter) skip_blanks(Place::kText);
-  if (place_ == Place::kText) piece.text = std::exchange(waiting_, {});
+  if (state_ == State::kBefore) look_for_begin(last);
+  if (state_ == State::kOpening) skip_blanks(State::kInside);
+  if (state_ == State::kInside) look_for_end(last, piece);
+  if (state_ == State::kAfter) skip_blanks(State::kText);
+  if (state_ == State::kText) piece.text = std::exchange(waiting_, {});
   return piece;
 }
 

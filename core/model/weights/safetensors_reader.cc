@@ -167,7 +167,7 @@ void add_config(const fs::path& folder, MetadataMap& metadata) {
 // Such a bias adds nothing: it is no longer listed, so that it need not be used. The biases of plain matrices stay.
 void leave_out_zero_biases(const std::vector<MappedFile>& files, Contents& contents) {
   constexpr std::string_view kBias = ".bias";
-  std::set<std::string> matrices, plain;  // which have tensors beside the bias; which have one called weight
+  std::set<std::string> matrices, plain;  // matrices have tensors beside the bias; plain ones have one called weight
   for (const WeightTensor& t : contents.tensors) {
     const std::string matrix = t.name.substr(0, t.name.rfind('.'));
     if (!t.name.ends_with(kBias)) matrices.insert(matrix);

@@ -266,7 +266,8 @@ void Loop::run() {
   end_broken();
 }
 
-// Once all others have what the step gave them, since to find the cause is to run rows again.
+// Ends the sequences whose numbers are not finite. All others have what the step gave them by then, since to find the cause is to
+// run rows again.
 void Loop::end_broken() {
   for (const Broken& b : broken_) {
     try {

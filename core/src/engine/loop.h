@@ -139,7 +139,7 @@ class Loop {
   // These are filled in one call, and kept for their room.
   std::vector<std::unique_ptr<Sequence>> joining_;
   std::vector<Ticket> cancelled_;
-  std::vector<Sequence*> listed_;        // what the scheduler sees, and
+  std::vector<Sequence*> listed_;        // what the scheduler sees, in this order, and
   std::vector<tenon_sequence> entries_;  // as it sees it
   std::vector<Rests::Member> members_;
   std::vector<Chosen> chosen_;

@@ -1,4 +1,4 @@
-// From options to an engine: configuration, parts, model, plan.
+// Makes an engine of options: it reads the configuration, finds the components, opens the model and plans the programs.
 #include <algorithm>
 
 #include "../cpu/cpu_device.h"

@@ -1,4 +1,9 @@
-// Who runs in the next step: the scheduler's answer, and room in the cache for it.
+// This plans a step: it asks the scheduler who runs in it and with how many rows, and makes room for them in the cache.
+//
+// Invariants: a sequence that has a share has a slot, and the cache has reserved cells for all of its rows. A sequence without room
+// loses its drafts first, then somebody loses a slot, whom the scheduler names; a sequence that finds no room even by itself ends with an
+// error. Pre-empted sequences keep their tokens. A plan may end without a step, but only kFruitlessPlans times in a row for each
+// sequence; after that it is the scheduler's error.
 #include <algorithm>
 #include <numeric>
 

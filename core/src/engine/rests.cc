@@ -8,7 +8,7 @@ namespace {
 
 // Resting has to bring so much more, which is about what it costs that the device waits at each change of who rests.
 constexpr double kGain = 0.01;
-// So many steps tell a program's time: the first of them load kernels and capture a graph.
+// It takes this many steps to tell a program's time: the first of them load kernels and capture a graph.
 constexpr uint64_t kEnough = 4;
 // A time that is older by so many steps is measured anew, since contexts have grown meanwhile, or others have come.
 constexpr uint64_t kOld = 1024;

@@ -44,7 +44,7 @@ class Rests {
   // A step of so many rows, one a sequence, has taken so long.
   void took(uint32_t rows, double seconds);
 
-  // So many of the sequences run, by the times so far; to try a program counts as a reason, too.
+  // Returns how many of the sequences run, by the times so far; to try a program counts as a reason, too.
   uint32_t rows_for(uint32_t members) const;
   bool are_on() const { return steps_ > 0; }
 

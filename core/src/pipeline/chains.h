@@ -62,7 +62,7 @@ std::optional<OpChain> joined_chain(const std::vector<const OpChain*>& chains,
 int64_t columns_after(const std::string& path, const OpChain& chain, size_t n, int64_t x);
 std::string names_of(const OpChain& chain, size_t begin, size_t end);
 
-// A chain as the boundary has it, while claims are asked for. Of ops that are recorded: with tensors filled in; valid as
+// A chain as the boundary has it, while claims are asked for. If ops are recorded, it has their tensors filled in; valid as
 // long as they.
 class ChainView {
  public:

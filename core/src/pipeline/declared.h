@@ -133,8 +133,8 @@ class Declared : public Declarations {
   const std::vector<std::pair<std::string, std::string>>& notes() const { return notes_; }
   void refuse(Diagnostic what) { findings_.add(std::move(what)); }
 
-  // Once the model is made: throws Error(kModel) with all that was found wrong with the weights. harmless: patterns of
-  // the tensors that may be there without being declared.
+  // Throws Error(kModel) with all that was found wrong with the weights. It is called once the model is made. `harmless` has
+  // patterns of the tensors that may be there without being declared.
   void check(std::span<const std::string> harmless);
   // Makes sites of products that stand side by side, after the model is built. Throws Error: kModel, kPlugin.
   void make_sites();

@@ -145,7 +145,7 @@ class ModelBuilder : public StepBuilder {
   ProgramRecording& rec_;
   uint32_t rows_;              // The next tensor has so many rows.
   tenon_tid row_live_ = 0;     // It says how many of them are live; 0 stands for the step's rows.
-  int32_t live_word_ = 0;      // That number is this word of TENON_STEP_LIVE.
+  int32_t live_word_ = 0;      // the word of TENON_STEP_LIVE that has that number
   uint32_t times_ = 1;         // repeat_rows() made so many of each row that there was
   tenon_tid live_before_ = 0;  // row_live_ of those rows
   std::map<std::pair<tenon_tid, uint32_t>, tenon_tid> repeated_live_;  // by row_live_ of the rows before, and times

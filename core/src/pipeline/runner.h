@@ -18,7 +18,7 @@ class Runner {
   // No allocation once the program has run twice. The step is done, or, on a device with queues, under way.
   virtual Status run(const Program& program, const StepLoad& load) = 0;
   // Does the same, and calls `between` before it begins with op `at`: what stands before that is under way already on a
-  // device with queues, and what `between` enqueues comes after it. Of a program always the same `at`.
+  // device with queues, and what `between` enqueues comes after it. A program always has the same `at`.
   virtual Status run_in_two(const Program& program, const StepLoad& load, size_t at,
                             const std::function<Status()>& between) {
     static_cast<void>(at);
@@ -28,7 +28,7 @@ class Runner {
   // Waits until everything that is under way is done. If it fails, the steps' results are void.
   virtual Status finish() = 0;
   // Runs the first `ops` of a program, each of them done before done(op) is told of it, by whatever thread; nobody else
-  // is told. For a look at what ops leave: it is slow.
+  // is told. It serves a look at what ops leave, and is slow.
   virtual Status run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) = 0;
   // See Pipeline::watch.
   virtual Status watch(OpWatch watch) = 0;

@@ -12,8 +12,8 @@
 namespace tenon {
 namespace {
 
-// So much of a source is loaded at a time: progress moves, and scratch stays small. Devices with queues take more, so that
-// their copies pay.
+// This many bytes of a source are loaded at a time: progress moves, and scratch stays small. Devices with queues take more, so
+// that their copies pay.
 constexpr uint64_t kChunkBytes = uint64_t{4} << 20, kQueueChunkBytes = uint64_t{32} << 20;
 
 float value_at(tenon_format format, const std::byte* data, size_t i) {

@@ -1,4 +1,5 @@
-// Targets by the names that a command gives them.
+// This finds the targets of a conversion by the names that a command gives them: formats of GGUF (kFormats) and quantization components
+// that write files. Every setting has to be taken by a component that is used; a setting that none takes is an error, with what there is.
 #include <algorithm>
 #include <set>
 

@@ -31,7 +31,7 @@ class QueueRunner : public Runner {
   struct Prepared {
     uint64_t runs = 0;
     void* graph = nullptr;
-    void* second = nullptr;  // what is run in two has a graph of the ops from its middle on, too
+    void* second = nullptr;  // a program that is run in two has a graph of the ops from its middle on, too
   };
   // Ops [first, end) of a program.
   struct Piece {

@@ -1,4 +1,4 @@
-// Only libraries that nobody else could have put there are loaded.
+// The registry loads a library only if nobody else could have put it there.
 #pragma once
 
 #include <filesystem>

@@ -32,7 +32,7 @@ inline float sink_of(const ViewArgs& a, const sdk::Part& part, uint32_t head) {
 inline uint32_t live_rows(const ViewArgs& a, const sdk::Part& part) {
   return std::min(part.ptr<uint32_t>(kLive)[sdk::kLiveRows], a.rows);
 }
-// Where the view's keys and values lie.
+// These return where the view's keys and values lie.
 inline sdk::KvMemory key_memory(const ViewArgs& a, const sdk::Part& part) {
   return {.layout = a.kv,
           .plane = a.kv.k,

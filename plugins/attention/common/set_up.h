@@ -26,14 +26,14 @@ struct ViewArgs {
   sdk::KvLayout kv;
   int64_t q_row, out_row;    // floats from a row of q, or of out, to the next one
   uint32_t q_heads, group;   // group: query heads of a KV head
-  uint32_t rows, seqs;       // bounds
-  uint32_t window;           // of the layer; 0: none
-  uint32_t trees;            // of the bounds; 0: rows of a sequence are a chain
+  uint32_t rows, seqs;       // the program's bounds
+  uint32_t window;           // positions that the layer's window has; 0: it has none
+  uint32_t trees;            // the bounds' trees; 0: rows of a sequence are a chain
   uint32_t weight_rows;      // the rows of a sequence whose softmax weights the cache wants
   uint32_t sinks;            // 1: an operand has the logits of learned sinks
-  uint32_t span_cells;       // of a span that the cache chooses
-  uint32_t most_spans;       // that are chosen for a row and KV head; 0: rows see all
-  int32_t rotated, pairing;  // of keys before rope; rotated 0: the cache keeps them after it
+  uint32_t span_cells;       // cells of a span that the cache chooses
+  uint32_t most_spans;       // so many spans are chosen for a row and KV head; 0: rows see all
+  int32_t rotated, pairing;  // the rope of keys that are kept before it; rotated 0: the cache keeps them after it
   float scale, softcap;
   uint32_t hidden, joining;  // recent.h says what they are for one half of a view with a tail.
 
@@ -107,7 +107,7 @@ inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, cons
   return args;
 }
 
-// The numbers of a row of q and of a row of out.
+// These return how many numbers a row of q has, and a row of out.
 inline double q_columns(const tenon_attn& a) {
   return double(a.q_heads) * a.k_dim;
 }
@@ -115,16 +115,16 @@ inline double out_columns(const tenon_attn& a) {
   return double(a.q_heads) * a.v_dim;
 }
 
-// The tokens that a row of any step of these bounds reads at most, because spans are chosen for it or it reads a tail; 0: all that it
-// attends to.
+// Returns how many tokens a row of any step of these bounds reads at most, because spans are chosen for it or it reads a tail. 0: it
+// reads all that it attends to.
 inline double tokens_chosen(const tenon_attn& a, const Half& half, const tenon_kv_view& view, const tenon_bounds& b) {
   if (half.joining == kLeaves) return std::min(a.window, b.kv_len);
   const uint64_t most = uint64_t{view.most_spans} * view.span_cells;
   return b.rows_per_seq <= view.chosen_rows && most < b.kv_len ? static_cast<double>(most) : 0;
 }
 
-// The cost of an attention op that reads so many bytes of the cache for each token that a row attends to; of spans that are chosen,
-// what a context of more tokens than they have costs.
+// Returns the cost of an attention op that reads cache_bytes bytes of the cache for each token that a row attends to. Where spans are
+// chosen, it is the cost of a context of more tokens than they have.
 inline tenon_cost view_cost(const tenon_attn& a, const tenon_kv_view& view, const Half& half, const tenon_bounds& b,
                             double cache_bytes) {
   tenon_cost cost{};

@@ -38,8 +38,8 @@ Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b
   return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
 }
 
-// How many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. appends: what has scales
-// or a tail is appended by the cache itself.
+// Returns how many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. appends: false where the
+// cache itself appends, since it has scales or a tail.
 uint32_t claimed(std::vector<tenon_fop> ops, bool appends) {
   const uint32_t sinks = !ops.empty() && ops.back().id == sdk::kAttentionSinks ? 1 : 0;
   ops.resize(ops.size() - sinks);
@@ -50,7 +50,7 @@ uint32_t claimed(std::vector<tenon_fop> ops, bool appends) {
   return sinks + (!is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3);
 }
 
-// What is recorded depends on these.
+// These numbers of the GPU decide what is recorded.
 struct Gpu {
   uint32_t units, arch, granule;
 };

@@ -45,7 +45,7 @@ struct GpuArgs {
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
   uint32_t depth;         // stages of the ring of a warp that is a team, see TeamShape; 0: blocks are teams
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
-  // Only one half of a view with a tail has these, see recent.h.
+  // One half of a view with a tail has these, and no other view; see recent.h.
   uint32_t hidden, joining;
 };
 
@@ -125,8 +125,8 @@ uint32_t decode_shared_bytes(uint32_t dim);
 uint64_t decode_scratch_bytes(const GpuArgs& a);
 uint64_t decode_zeroed_bytes(const GpuArgs& a);
 
-// For steps of any number of rows: rope, append and conversion of the queries; then attention, for sequences of more than
-// few_rows rows. The others are decode's, once everything is appended.
+// These two are for steps of any number of rows. prepare() does rope, append and conversion of the queries; prefill() does attention
+// for sequences of more than few_rows rows. The others are decode's, once everything is appended.
 void prepare(const GpuArgs& a, const cuda::Launch& l);
 void prefill(const GpuArgs& a, const cuda::Launch& l);
 // Prefill through wgmma, for heads of 64 or 128 dimensions on sm_90a.

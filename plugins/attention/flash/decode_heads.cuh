@@ -12,7 +12,7 @@ template <class E>
 struct DecodeHead {
   const float* from = nullptr;  // nullptr: there is nothing to do
   uint32_t row = 0, dim = 0;    // row: of the sequence
-  Side side = Side::kKeys;      // of K or V; a query is treated as a key
+  Side side = Side::kKeys;      // K or V; a query is treated as a key
   char* tile = nullptr;         // in shared memory, or nullptr
   uint32_t tile_row = 0;
   E* cache = nullptr;  // or nullptr

@@ -77,7 +77,7 @@ struct DecodeTeam {
   const TeamMemory memory;
   Cut cut;
   uint32_t split, begin, end;  // positions of the split
-  uint32_t first_tile, tiles;  // of this warp: the first that is seen, and how many there are of K, and of V
+  uint32_t first_tile, tiles;  // the warp's first tile that is seen, and how many it has of K, and as many of V
 
   static __device__ uint32_t warp_of_team() { return kWarpTeams ? 0 : threadIdx.x / 32; }
   static __device__ uint32_t thread_of_team() { return threadIdx.x % (32 * Shape::kWarpsOfTeam); }

@@ -19,7 +19,7 @@ struct TileTokens {
   uint32_t token, from, to, end;
 };
 
-// Loads a tile, by a whole warp. tile: its address in shared memory.
+// A whole warp loads a tile with this. tile: its address in shared memory.
 template <class L>
 concept TileLoading = requires(const L& load, uint32_t tile, const TileTokens& t) { load(tile, t); };
 
@@ -27,7 +27,7 @@ concept TileLoading = requires(const L& load, uint32_t tile, const TileTokens& t
 template <uint32_t D>
 struct TileLoader {
   cuda::KvRows rows;
-  uint32_t pieces;  // of 16 bytes, of a row in memory; the tile's others are zeros
+  uint32_t pieces;  // so many times 16 bytes are a row in memory; the tile's others are zeros
 
   __device__ void operator()(uint32_t tile, const TileTokens& t) const {
     constexpr uint32_t kPieces = D / 8, kRowsAtOnce = 32 / kPieces;
@@ -68,14 +68,14 @@ struct CodedTile {
   static constexpr uint32_t kBytes =
       kKeysByChannel<C> ? kStepsAt + D * sizeof(__half) : kScalesAt + kKeys * sizeof(__half);
 
-  // The scale of one of a tile's tokens.
+  // Returns the scale of one of a tile's tokens.
   static __device__ __forceinline__ float scale(uint32_t tile, uint32_t token) {
     const uint32_t bits = cuda::load_shared_2(tile + kScalesAt + token * sizeof(__half));
     return __half2float(__ushort_as_half(static_cast<uint16_t>(bits)));
   }
 };
 
-// What a tile is in the ring of a decoding warp; C is void for fp16 and bf16.
+// This is the size of a tile in the ring of a decoding warp: kKeys keys or values, kBytes bytes. C is void for fp16 and bf16.
 template <uint32_t D, class C>
 struct RingTile {
   static constexpr uint32_t kKeys = CodedTile<D, C>::kKeys, kBytes = CodedTile<D, C>::kBytes;
@@ -85,10 +85,10 @@ struct RingTile<D, void> {
   static constexpr uint32_t kKeys = kKeysOfTile, kBytes = kKeysOfTile * kTileRowBytes<D>;
 };
 
-// Where codes and scales of a KV head of a sequence are.
+// This says where the codes and scales of a KV head of a sequence are.
 struct CodedRows {
   const cuda::KvPlane& plane;
-  const char *rows, *scales;  // of the head, in the first page
+  const char *rows, *scales;  // where the head's begin in the first page
   const int32_t* pages;
   uint32_t page_cells, columns;
 };

@@ -80,7 +80,7 @@ struct QueryColumns {
   }
 
  private:
-  // In the order in which keys come as pairs.
+  // Loads the lane's queries in the order in which keys come as pairs.
   __device__ __forceinline__ void load_pairs(const Team& t) {
     using C = typename Team::Code;
     const uint32_t query = threadIdx.x % 32 / 4;
@@ -243,7 +243,7 @@ struct Shrinks {
 template <class Team>
 __device__ __forceinline__ Shrinks weigh(const Team& t, uint32_t tile, const SeenRange& range, TileScores<Team> (&x)[2],
                                          WarpState<Team::kDim>& state) {
-  constexpr uint32_t kBlocks = Team::Shape::kTileKeys / 16;  // of 16 keys
+  constexpr uint32_t kBlocks = Team::Shape::kTileKeys / 16;  // a block has 16 keys
   Shrinks shrink;
   float higher[2] = {state.top[0], state.top[1]};
 #pragma unroll
@@ -276,8 +276,8 @@ __device__ __forceinline__ Shrinks weigh(const Team& t, uint32_t tile, const See
   return shrink;
 }
 
-// What the sums of weighted values have to be multiplied by: weights times scales are enlarged, so that they are about as large as
-// the values and fp16 rounds them as it would round those.
+// The sums of weighted values have to be multiplied by this: weights times scales are enlarged, so that they are about as large as the
+// values and fp16 rounds them as it would round those.
 template <class Team>
 __device__ constexpr float value_unit() {
   if constexpr (Team::Shape::kCoded) {

@@ -33,7 +33,7 @@ struct Constant {
   constexpr operator uint32_t() const { return N; }
 };
 
-// Cephes' expf: range reduction to |r| <= ln 2 / 2 and a polynomial of degree 6. For x <= 0; 0 below -87.
+// Cephes' expf: range reduction to |r| <= ln 2 / 2 and a polynomial of degree 6. x is at most 0; below -87 the result is 0.
 Vector exp_negative(Vector x) {
   const Vector limit = Vector::all(-87.0f);
   const Vector clamped = max(limit, x);

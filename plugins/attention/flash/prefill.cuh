@@ -6,7 +6,7 @@
 
 namespace tenon::flash {
 
-// Up to kRows rows of one sequence. Example: sequences of 200 and 100 rows in tiles of 64 rows have 4 and 2 tiles; block 0
+// A query tile is up to kRows rows of one sequence. Example: sequences of 200 and 100 rows in tiles of 64 rows have 4 and 2 tiles; block 0
 // takes the last 36 rows of the second sequence, block 5 the first 64 rows of the first one. So the blocks that start last
 // have the shortest contexts of a sequence.
 struct QueryTile {
@@ -18,7 +18,7 @@ struct QueryTile {
   // Says whether there is nothing that any row sees.
   __device__ bool is_empty(const GpuArgs& a) const { return rows == 0 || end <= first_seen(a, position); }
 
-  // For whole warps.
+  // Returns the tile of a block; whole warps call it.
   template <uint32_t kRows>
   __device__ static QueryTile of(const GpuArgs& a, const GpuPointers& p, uint32_t block) {
     constexpr uint32_t kLanes = 32;

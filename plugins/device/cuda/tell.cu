@@ -18,7 +18,7 @@ constexpr uint32_t kThreads = 256;
 // That something is missing, an entry above minus infinity, is known to the last block of the row alone: each block
 // counts itself, and under each processor that it found one for, in the bytes of one number.
 struct TellArgs {
-  int64_t vocab, stride;  // of the logits
+  int64_t vocab, stride;  // vocab: logits of a row; stride: elements to the next one
   uint32_t out_rows, sees_logits;
   sdk::SomeLeft left;
 };

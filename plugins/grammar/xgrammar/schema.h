@@ -1,4 +1,4 @@
-// From a JSON Schema (draft 2020-12) to rules that generate nothing but JSON that it allows.
+// A JSON Schema (draft 2020-12) becomes rules that generate nothing but JSON that it allows.
 #pragma once
 
 #include <xgrammar/grammar.h>

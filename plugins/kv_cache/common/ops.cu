@@ -338,7 +338,8 @@ void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, co
   cuda::emit<append_op>(r, {.name = "append", .operands = operands, .chunks = {}, .cost = cost}, args);
 }
 
-// Where a sequence has one row, the warp that writes the last key of a group is the only one that writes any of it.
+// Says whether the warp that appends a key also codes its group. Where a sequence has one row, the warp that writes the last key of a
+// group is the only one that writes any of it.
 bool append_codes_groups(const tenon_bounds& b) {
   return b.rows_per_seq == 1;
 }

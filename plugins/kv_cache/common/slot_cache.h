@@ -57,9 +57,9 @@ struct Policy {
   uint64_t pool_tokens = 0;  // 0: as many as all slots can hold together
   double pool_memory = 0;    // a share of the device's memory; 0: pool_tokens says
   uint32_t windows = 1;      // a pool of a window has room for so many of each slot
-  // So many newest tokens are read in f16; of linear caches, for codecs with scales.
+  // The newest `tail` tokens are read in f16. Linear caches have that, for codecs with scales.
   uint32_t tail = 0;
-  // So many tokens' keys share zeros and steps, for int4 with a tail and a page a slot; 0: each has a scale.
+  // The keys of key_group tokens share zeros and steps, for int4 with a tail and a page a slot; 0: each has a scale.
   uint32_t key_group = 0;
   bool hadamard = false;  // heads are rotated before they are stored (tenon/sdk/hadamard.h); for codecs with scales
 };

@@ -50,11 +50,11 @@ class AwqMatrix final : public published::GroupedMatrix {
   }
 
  protected:
-  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& place,
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
                   uint8_t* codes) const override {
     for (uint32_t i = 0; i < columns_; ++i) {
       for (uint32_t r = 0; r < count; ++r)
-        codes[size_t{r} * columns_ + place[i]] = code(src.tensor[weights_], i, row + r);
+        codes[size_t{r} * columns_ + to_column[i]] = code(src.tensor[weights_], i, row + r);
     }
   }
   uint64_t scale_at(uint64_t row, uint64_t group) const override { return group * rows_ + row; }

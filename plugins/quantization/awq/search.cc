@@ -1,4 +1,5 @@
-// The error of a change D of a matrix, summed over all rows x of the texts, is the trace of D M D^T, M the sums of x x^T; so
+// This searches AWQ's factors and clips (Lin et al., arXiv:2306.00978, section 3.2). The error of a change D of a matrix, summed over
+// all rows x of the texts, is the trace of D M D^T, M the sums of x x^T; so
 // every row that was observed counts and none is kept. Tiles of rows of D M are products of matrices, shared by threads; the
 // sums of tiles are added in their order, so that the number of threads changes nothing.
 #include "search.h"
@@ -15,15 +16,15 @@ using calibrated::Products;
 using calibrated::Workers;
 
 constexpr uint32_t kTile = 64;      // rows
-constexpr uint32_t kColumns = 192;  // of a block of the error's terms
+constexpr uint32_t kColumns = 192;  // columns of a block of the error's terms
 constexpr int kPowers = 20, kClips = 10;
-constexpr double kLeastMean = 1e-4;  // of |x|: columns that were never seen get a factor, too
+constexpr double kLeastMean = 1e-4;  // the least mean of |x|: columns that were never seen get a factor, too
 
 uint32_t tiles_of(uint32_t rows) {
   return (rows + kTile - 1) / kTile;
 }
 
-// M (k, k) by the number of rows of x, divided by the factors on both sides.
+// Returns M (k, k) by the number of rows of x, divided by the factors on both sides.
 std::vector<float> mean_products(const Moments& moments, uint32_t k, const float* factor, Workers& workers) {
   std::vector<float> m(size_t{k} * k);
   const double rows = moments.rows();

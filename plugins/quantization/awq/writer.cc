@@ -1,4 +1,5 @@
-// The tensors of published.cc's head.
+// This writes a matrix in AWQ's form for gemm, whose tensors the head of published.cc describes. search.cc finds factors and clips.
+// Matrices that the form cannot have, such as embeddings and the head, are refused, and so is a group whose scale f16 cannot hold.
 #include "writer.h"
 
 #include <algorithm>

@@ -33,7 +33,7 @@ struct NormalFloat4 {
   static constexpr bool is_nan(uint32_t) { return false; }
 
  private:
-  // By code, the largest float that is not nearer to the next value.
+  // most[code] is the largest float that is not nearer to the next value.
   struct Bounds {
     float most[15];
   };

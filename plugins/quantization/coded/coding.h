@@ -1,4 +1,4 @@
-// How nf4, fp4, fp8, fp6 and uintx store a matrix X of N rows and K columns, in the file and in memory. All of them have
+// This says how nf4, fp4, fp8, fp6 and uintx store a matrix X of N rows and K columns, in the file and in memory. All of them have
 // codes of a few bits, in units of 32 (tenon/sdk/packed_codes.h), and scales. A row is filled up to P columns, whole groups.
 //
 //   scaling    a weight stands for            tensors beside the codes
@@ -69,7 +69,7 @@ struct Coding {
   }
   constexpr uint32_t row_header() const { return header(false); }
   constexpr uint32_t group_header() const { return header(true); }
-  constexpr uint32_t units() const { return group / sdk::kUnitCodes; }  // of a group
+  constexpr uint32_t units() const { return group / sdk::kUnitCodes; }  // in a group
   constexpr uint32_t group_bytes() const { return group_header() + units() * sdk::unit_bytes(bits); }
   constexpr uint64_t groups(uint64_t k) const { return (k + group - 1) / group; }
   constexpr uint64_t row_bytes(uint64_t k) const { return row_header() + groups(k) * group_bytes(); }

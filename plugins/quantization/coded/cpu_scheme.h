@@ -1,12 +1,4 @@
-// Base of the schemes of coding.h on the CPU. A scheme's Schema has, beside its name and parameters,
-//   static constexpr Coding kCodings[];              those that it may hold a matrix in
-//   template <uint32_t kIndex> using Codes = ...;    how codes are chosen in coding kIndex (quantize.h)
-//   static uint32_t choose(const sdk::Params&);      the index of the coding for what is quantized here
-// and, if it reads matrices of published checkpoints that are no tensors of its own,
-//   static std::unique_ptr<published::Matrix> published(const tenon_linear&, uint32_t mat);
-// which gives null for a matrix that is not in such a form, and throws Refused for one that is damaged; and, if it writes such forms,
-//   static std::unique_ptr<published::Writer> writer(const sdk::Params&);
-// which gives null if the parameters want tensors of its own.
+// This is the base of the schemes of coding.h on the CPU.
 #pragma once
 
 #include <cmath>
@@ -16,12 +8,12 @@
 #include "../published/matrix.h"
 #include "../published/writer.h"
 #include "kernels.h"
-#include "quantize.h"
+#include "schema.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
 
 namespace tenon::coded {
 
-template <class Schema, sdk::cpu::KernelsOf kKernelsOf>
+template <Quantizes Schema, sdk::cpu::KernelsOf kKernelsOf>
 class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, kKernelsOf>, public Schema {
  public:
   using Base = sdk::cpu::LinearScheme<CpuScheme, kKernelsOf>;
@@ -117,16 +109,16 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
 
  private:
   static std::unique_ptr<published::Matrix> published_matrix(const tenon_linear& s, uint32_t mat) {
-    if constexpr (requires { Schema::published(s, mat); }) return Schema::published(s, mat);
+    if constexpr (ReadsPublished<Schema>) return Schema::published(s, mat);
     return nullptr;
   }
   static std::unique_ptr<published::Writer> writer_of([[maybe_unused]] const sdk::Params& params) {
-    if constexpr (requires { Schema::writer(params); }) return Schema::writer(params);
+    if constexpr (WritesPublished<Schema>) return Schema::writer(params);
     return nullptr;
   }
   sdk::cpu::RowStore row_store(const Site& site, const tenon_rows& src, void* const* store) const {
     const uint32_t code = site.mat(src).code;
-    return {site.place(src, store), site.k, site.packed() ? kKernelsOf(this->isa()).packing(code) : nullptr,
+    return {site.address_of(src, store), site.k, site.packed() ? kKernelsOf(this->isa()).packing(code) : nullptr,
             Schema::kCodings[code - sdk::cpu::kOwnFormats].row_bytes(site.k)};
   }
   void load_published(Site& site, const tenon_rows& src, void* const* store) const {
@@ -190,9 +182,9 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
     }
   }
 
-  uint32_t chosen_;  // of Schema::kCodings
+  uint32_t chosen_;  // an index of Schema::kCodings
   std::unique_ptr<published::Writer> writer_;
-  std::string description_;  // of what it writes
+  std::string description_;  // describes what the scheme writes
 };
 
 }  // namespace tenon::coded

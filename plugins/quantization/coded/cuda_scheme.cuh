@@ -9,13 +9,13 @@
 #include <string>
 
 #include "../published/device_matrix.cuh"
-#include "quantize.h"
+#include "schema.h"
 #include "tenon/cuda/grouped_formats.cuh"
 #include "tenon/cuda/load_rows.cuh"
 
 namespace tenon::coded {
 
-// What a kernel knows of a Coding.
+// A kernel knows this much of a Coding.
 struct DeviceCoding {
   uint32_t bits, group;
   Scaling scaling;
@@ -35,14 +35,14 @@ namespace detail {
 
 __device__ inline void put_held(cuda::NoScales, uint8_t*, uint32_t, uint32_t, const HeldScale&) {}
 __device__ inline void put_held(cuda::FloatScales, uint8_t* scales, uint32_t row, uint32_t group, const HeldScale& s) {
-  *reinterpret_cast<float*>(scales + cuda::FloatScales::place(row, group)) = s.scale;
+  *reinterpret_cast<float*>(scales + cuda::FloatScales::byte_offset(row, group)) = s.scale;
 }
 __device__ inline void put_held(cuda::ByteScales, uint8_t* scales, uint32_t row, uint32_t group, const HeldScale& s) {
-  scales[cuda::ByteScales::place(row, group)] = static_cast<uint8_t>(s.code);
+  scales[cuda::ByteScales::byte_offset(row, group)] = static_cast<uint8_t>(s.code);
 }
 __device__ inline void put_held(cuda::ZeroPoints, uint8_t* scales, uint32_t row, uint32_t group, const HeldScale& s) {
-  *reinterpret_cast<__nv_bfloat16*>(scales + cuda::ZeroPoints::place(row, group)) = __float2bfloat16_rn(s.scale);
-  scales[cuda::ZeroPoints::zero_place(row, group)] = static_cast<uint8_t>(s.zero);
+  *reinterpret_cast<__nv_bfloat16*>(scales + cuda::ZeroPoints::byte_offset(row, group)) = __float2bfloat16_rn(s.scale);
+  scales[cuda::ZeroPoints::zero_byte_offset(row, group)] = static_cast<uint8_t>(s.zero);
 }
 
 // 8 codes of a row from k on, and with the first of a packed group its scale.
@@ -159,15 +159,13 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const DeviceCoding c, c
   }
 }
 
-// Schema: as CpuScheme has it, with published() or without, and
-//   template <uint32_t kIndex> using Format = ...;   how coding kIndex is packed
-// and, if it takes routed sites on,
-//   static constexpr bool kRoutesRows = true;
-template <class Schema>
+// The Schema also has Format<i>, which packs kCodings[i] (tenon/cuda/grouped_formats.cuh).
+template <Quantizes Schema>
 class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
  public:
   using Base = cuda::PackedScheme<CudaScheme>;
-  static constexpr bool kRouted = requires { Schema::kRoutesRows; };
+  static_assert(cuda::PackedFormat<typename Schema::template Format<0>>);
+  static constexpr bool kRouted = RoutesRows<Schema>;
   struct Site : cuda::PackedSite {
     std::vector<published::DeviceMatrix> published;  // by matrix of an expert
   };
@@ -249,13 +247,13 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   }
 
  private:
-  static constexpr bool kHasPublished = requires(const tenon_linear& s, uint32_t mat) { Schema::published(s, mat); };
+  static constexpr bool kHasPublished = ReadsPublished<Schema>;
   static std::unique_ptr<published::Matrix> published_matrix(const tenon_linear& s, uint32_t mat) {
     if constexpr (kHasPublished) return Schema::published(s, mat);
     return nullptr;
   }
 
-  uint32_t chosen_;  // of Schema::kCodings
+  uint32_t chosen_;  // an index of Schema::kCodings
 };
 
 }  // namespace tenon::coded

@@ -1,5 +1,5 @@
-// How the 32 codes of a row's unit lie in its lane of packed rows, `bits` words of four bytes. For code compiled for the base
-// machine only.
+// This says how the 32 codes of a row's unit lie in its lane of packed rows, `bits` words of four bytes. It is for code that is
+// compiled for the base machine only.
 //
 //   planes          as in the unit (tenon/sdk/packed_codes.h)
 //   fields of E bits, where E is 8 for 3 bits, and 16 for 5 and 6 bits that are looked up in a table of 16 bits

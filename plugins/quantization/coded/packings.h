@@ -1,5 +1,5 @@
-// How a row of a coding is packed, sixteen rows side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. Every
-// bit stays; only where it lies changes. A unit is a group of the coding:
+// This packs a row of a coding, sixteen rows side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. Every bit
+// stays; only where it lies changes. A unit is a group of the coding:
 //
 //   the group's fields, each for sixteen rows                      16 * group_header() bytes
 //   for each 32 codes the words of four bytes of a row's lane      64 * bits bytes
@@ -79,7 +79,7 @@ struct PackedGroup {
                                               &pack, &unpack,       kCoding.row_header() != 0};
 };
 
-// How the coding of a row format is packed.
+// Returns how the coding of a row format is packed.
 template <class Schema>
 const sdk::cpu::Packing* packing_of(uint32_t code) {
   constexpr size_t kCount = std::size(Schema::kCodings);

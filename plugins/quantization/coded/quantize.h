@@ -3,6 +3,7 @@
 
 #include <cfloat>
 #include <cmath>
+#include <concepts>
 #include <cstdint>
 #include <cstring>
 
@@ -28,6 +29,14 @@ struct Range {
 struct Scale {
   float scale = 0;
   uint32_t zero = 0;  // the zero point; 0 where there is none
+};
+
+// Codes stand for weights: BookCodes and IntegerCodes, below.
+template <class C>
+concept WeightCodes = requires(const Range& range, float w, const Scale& scale, uint32_t code) {
+  { C::scale_of(range) } -> std::same_as<Scale>;    // The scale of the weights in that range.
+  { C::code(w, scale) } -> std::same_as<uint32_t>;  // The code of w; w and its scale are finite.
+  { C::is_nan(code) } -> std::same_as<bool>;  // True of a code that a file may have and that stands for no number.
 };
 
 // It rounds to the nearest whole number, halves to even. x: within 2^22 of 0.

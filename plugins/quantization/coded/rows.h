@@ -1,4 +1,4 @@
-// Rows of codes as the products of a CPU read them (tenon/sdk/cpu/products.h). For kernels.cc of a scheme's folder, which is
+// Rows of codes as the products of a CPU read them (tenon/sdk/cpu/products.h). They are for kernels.cc of a scheme's folder, which is
 // compiled once for each instruction set: what is called there at run time stands in an anonymous namespace.
 #pragma once
 

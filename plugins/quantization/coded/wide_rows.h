@@ -1,4 +1,4 @@
-// Packed rows of codes (packings.h) as products of x in 16 bits read them (tenon/sdk/cpu/wide_products.h). For products.cc of a
+// Packed rows of codes (packings.h) as products of x in 16 bits read them (tenon/sdk/cpu/wide_products.h). They are for products.cc of a
 // scheme's folder, which is compiled for the instruction sets that have dot products of bytes.
 #pragma once
 
@@ -294,7 +294,7 @@ constexpr auto wide_formats() {
 }  // namespace
 }  // namespace tenon::coded
 
-// What products.cc of a scheme makes of its codings.
+// products.cc of a scheme defines the products of its codings with this.
 #define TENON_CODED_PRODUCTS(SCHEMA)                                                                  \
   namespace tenon::coded {                                                                            \
   namespace {                                                                                         \

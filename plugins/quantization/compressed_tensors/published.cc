@@ -84,15 +84,15 @@ class CompressedMatrix final : public published::GroupedMatrix {
   }
 
  protected:
-  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& place,
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
                   uint8_t* codes) const override {
     const auto* data = static_cast<const uint8_t*>(src.tensor[weights_].data);
     for (uint32_t r = 0; r < count; ++r, codes += columns_) {
       const uint8_t* words = data + (row + r) * row_words_ * sizeof(uint32_t);
       const uint8_t* bytes = data + (row + r) * columns_;
       for (uint32_t i = 0; i < columns_; ++i) {
-        codes[place[i]] = packed_ ? static_cast<uint8_t>(packed_bits(words, 1, uint64_t{i} * bits_, bits_))
-                                  : static_cast<uint8_t>(bytes[i] ^ 128U);
+        codes[to_column[i]] = packed_ ? static_cast<uint8_t>(packed_bits(words, 1, uint64_t{i} * bits_, bits_))
+                                      : static_cast<uint8_t>(bytes[i] ^ 128U);
       }
     }
   }

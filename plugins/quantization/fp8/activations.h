@@ -1,4 +1,4 @@
-// A product's x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale. For the
+// A product's x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale. It is for the
 // host and, with relaxed constexpr, for CUDA.
 #pragma once
 
@@ -9,7 +9,7 @@ namespace tenon::fp8 {
 // A product leaves x as it is, rounds it by a scale a row, or rounds it by the scale that the file has for a matrix.
 enum class Activations { kF32, kToken, kStatic };
 
-// In an anonymous namespace, since sources of several instruction sets call them.
+// These are in an anonymous namespace, since sources of several instruction sets call them.
 namespace {
 
 // Returns the number of e4m3 nearest to x, halfway the one with the even code; beyond 448 that or -448. NaN stays NaN.

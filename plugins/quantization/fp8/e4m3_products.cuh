@@ -29,7 +29,7 @@ inline int64_t whole(int64_t n) {
 struct CodedRows {
   int64_t rows, k, stride;  // k: whole segments; stride: bytes
 };
-// Whether cuBLASLt multiplies such codes of x for all parts; false without a GPU.
+// Says whether cuBLASLt multiplies such codes of x for all parts; false without a GPU.
 inline bool has_products(const Products& products, const CodedRows& x) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return false;
@@ -96,7 +96,7 @@ class E4m3Recording {
 
   double share_of(int64_t count) const { return static_cast<double>(count) / static_cast<double>(rows_); }
   bool is_whole(tenon_tid t) const { return rec_.describe(t).stride[0] == columns_ * int64_t{sizeof(float)}; }
-  // Whether the product writes y itself: cuBLASLt adds no bias in f32, and rows have to lie at whole 16 bytes.
+  // Says whether the product writes y itself: cuBLASLt adds no bias in f32, and rows have to lie at whole 16 bytes.
   bool writes_y() const {
     return !chains_.silu && chains_.bias == 0 && columns_ % kWhole == 0 && is_whole(call_.y) &&
            (chains_.addend == 0 || is_whole(chains_.addend));
@@ -120,7 +120,7 @@ class E4m3Recording {
     a.x_format = x.format;
     const int64_t x_bytes = tenon_format_block(x.format).bytes;
     a.x_stride = x.stride[0] / x_bytes;
-    // In the order of RoundCodesOperand.
+    // These are in the order of RoundCodesOperand.
     std::vector<tenon_operand> operands = {
         {codes_, TENON_WRITE}, {scales_, TENON_WRITE}, {call_.x, TENON_READ}, {live_, TENON_READ}};
     if (chains_.norm) operands.push_back({chains_.norm_weight, TENON_READ});
@@ -136,7 +136,7 @@ class E4m3Recording {
     scales_ = rec_.temp(sdk::tensor(TENON_F32, {1, whole(rows_)}));
     const tenon_tensor x = rec_.describe(codes_);
     const RowScalesArgs a{static_cast<uint32_t>(rows_), 0, x.stride[0], k_};
-    // In the order of RowScalesOperand.
+    // These are in the order of RowScalesOperand.
     const tenon_operand operands[] = {{scales_, TENON_WRITE}, {codes_, TENON_READ}};
     sdk::OpSpec spec{.name = "row_scales", .operands = operands, .chunks = {}};
     spec.cost.read[cuda::kCostPerRow] = spec.cost.written[cuda::kCostPerRow] = sizeof(float);
@@ -195,7 +195,7 @@ class E4m3Recording {
     a.has_bias = chains_.bias != 0 ? 1 : 0;
     a.sums_stride = from.stride[0] / tenon_format_block(from.format).bytes;
     a.y_stride = to.stride[0];
-    // In the order of SiluCodesOperand.
+    // These are in the order of SiluCodesOperand.
     std::vector<tenon_operand> operands = {{y, TENON_WRITE}, {sums, TENON_READ}, {live_, TENON_READ}};
     if (chains_.bias != 0) operands.push_back({chains_.bias, TENON_READ});
     sdk::OpSpec spec{.name = "silu_codes", .operands = operands, .chunks = {}};
@@ -216,7 +216,7 @@ class E4m3Recording {
     a.has_addend = chains_.addend != 0 ? 1 : 0;
     a.y_stride = floats_of_a_row(y);
     a.sums_stride = floats_of_a_row(sums);
-    // In the order of AddToSumsOperand.
+    // These are in the order of AddToSumsOperand.
     std::vector<tenon_operand> operands = {{y, TENON_WRITE}, {sums, TENON_READ}, {live_, TENON_READ}};
     if (chains_.bias != 0) operands.push_back({chains_.bias, TENON_READ});
     if (chains_.addend != 0) {

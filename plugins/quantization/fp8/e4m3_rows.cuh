@@ -126,7 +126,8 @@ __global__ void __launch_bounds__(kThreads) round_codes_kernel(const RoundCodesA
   }
 }
 
-// What a block of so many octets a thread holds of a row; longer rows are not multiplied as codes.
+// Returns how many columns of a row a block holds whose threads have so many octets each. Rows that are longer than kMostColumns are
+// not multiplied as codes.
 constexpr int64_t held_columns(uint32_t octets) {
   return int64_t{8} * kThreads * octets;
 }
@@ -159,7 +160,7 @@ inline void run_round_codes(const RoundCodesArgs& a, const cuda::Launch& launch)
 // ---- silu_codes --------------------------------------------------------------------------------------------------------
 
 struct SiluCodesArgs {
-  uint32_t columns;          // of y: whole octets
+  uint32_t columns;          // the columns of y: whole octets
   uint32_t rows, first_row;  // first_row: the row that the live count knows y's first as
   uint32_t has_bias;
   int64_t sums_stride, y_stride;  // elements
@@ -168,9 +169,9 @@ struct SiluCodesArgs {
 struct SiluCodesOperand {
   enum : uint32_t { kY, kSums, kLive, kBias };
 };
-inline constexpr uint32_t kSiluThreads = 512, kSiluOctets = kMostColumns / (8 * kSiluThreads);  // of a thread
+inline constexpr uint32_t kSiluThreads = 512, kSiluOctets = kMostColumns / (8 * kSiluThreads);  // octets: a thread's
 
-// 8 numbers of y from column `at` on.
+// Computes 8 numbers of y from column `at` on.
 __device__ inline void gated(const SiluCodesArgs& a, const __half* sums, const float* bias, uint32_t at,
                              float (&y)[8]) {
   const auto gate = cuda::detail::load_pack<__half, 8>(sums + at),

@@ -45,18 +45,18 @@ class OneMatrix {
   tenon_linear site_;
 };
 
-// The products that a site is multiplied by, one for each matrix whose x has a scale of its own, or one of all matrices.
+// A site is multiplied by these products: one for each matrix whose x has a scale of its own, or one of all matrices.
 struct Products {
   struct Part {
-    uint32_t code;    // of Base: how the weights are coded
-    int64_t columns;  // of y
+    uint32_t code;    // Base's code, which says how the weights are coded
+    int64_t columns;  // the part's columns of y
   };
   uint32_t experts = 0;
   int64_t k = 0;
   std::vector<Part> parts;
 };
 
-// Which activations come as rows of codes with a scale (tenon/sdk/linked_rows.h), or are left so.
+// x: it comes as rows of codes with a scale (tenon/sdk/linked_rows.h). y: it is left so.
 struct CodedActivations {
   bool x = false, y = false;
 };
@@ -68,7 +68,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   struct Part {
     std::unique_ptr<typename Base::Site> site;
     uint32_t first_store;
-    int64_t columns;  // of y
+    int64_t columns;  // the part's columns of y
   };
   struct Site {
     Activations activations = Activations::kF32;
@@ -76,8 +76,8 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     std::vector<Part> parts;  // one of all matrices, or with static scales one a matrix
     Products products;        // the same parts, where the device has products of codes
     tenon_footprint footprint = sdk::abi_struct<tenon_footprint>();
-    std::vector<float> scales;  // of x: (sets, parts)
-    // The store after those of the parts.
+    std::vector<float> scales;  // (sets, parts), the static scales of x
+    // Returns the number of the store of scales, which comes after those of the parts.
     uint32_t scale_store() const { return footprint.n_stores - 1; }
   };
 
@@ -98,7 +98,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     // Codes stand where Base knows halves.
     if (coded.x) site.x_format = TENON_F16;
     if (coded.y) site.y_format = TENON_F16;
-    // What follows products one by one would have to wait for all of them, which only products of codes see to.
+    // The epilogue of several products would have to wait for all of them, and only products of codes see to that.
     if (a == Activations::kStatic && s.n_mats > 1 && !codes) site.epi = nullptr;
     return base_.claim(site, b);
   }
@@ -177,7 +177,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     base_.encode(s, e);
   }
 
-  // What is written with a static scale has that of the largest x.
+  // A matrix that is written with a static scale has the scale of the largest x that was observed.
   uint64_t observed_bytes(const tenon_linear&) const { return wish_ == "static" ? sizeof(float) : 0; }
   void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
     const tenon_tensor x = rec.describe(call.x);

@@ -94,7 +94,7 @@ void Gguf::load(Site& site, const tenon_rows& src, void* const* store, void*, vo
   const tenon_format source = site.mat(src).source;
   const Packing& packing = *packing_of(source);
   each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
-    pack_row(packing, {from[0], sdk::plain_row_bytes(source, site.k)}, site.k, row, site.place(src, store));
+    pack_row(packing, {from[0], sdk::plain_row_bytes(source, site.k)}, site.k, row, site.address_of(src, store));
   });
 }
 

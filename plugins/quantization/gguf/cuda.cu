@@ -41,7 +41,7 @@ __device__ void put_scales(cuda::ExponentScales, uint8_t* segment, uint32_t row,
 template <class F, bool Offsets>
 __device__ void put_scales(cuda::TwoLevelScales<Offsets>, uint8_t* segment, uint32_t row, uint32_t k,
                            const GroupScales& s) {
-  uint8_t *of_row = segment + F::kScales + cuda::TwoLevelScales<Offsets>::row_place(row),
+  uint8_t *of_row = segment + F::kScales + cuda::TwoLevelScales<Offsets>::row_byte_offset(row),
           *of_group = segment + F::scale_offset(row, k);
   *of_group = static_cast<uint8_t>(s.sc);
   if (Offsets) of_group[1] = static_cast<uint8_t>(s.min);
@@ -180,7 +180,7 @@ class Gguf : public cuda::PackedScheme<Gguf>, public Schema {
   static bool has_form(tenon_format f) {
     return f == TENON_Q4_0 || f == TENON_Q4_1 || f == TENON_Q4_K || f == TENON_Q6_K || f == TENON_Q8_0 || is_chosen(f);
   }
-  // Once for what is alike.
+  // Says something once for all matrices that are alike.
   void tell(const char* path, const std::set<std::string>& types, uint32_t code) const {
     std::string text;
     for (const std::string& type : types) text += (text.empty() ? "" : ", ") + type;

@@ -60,12 +60,12 @@ class GptqMatrix final : public published::GroupedMatrix {
   }
 
  protected:
-  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& place,
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
                   uint8_t* codes) const override {
     const auto* words = static_cast<const uint8_t*>(src.tensor[weights_].data) + row * sizeof(uint32_t);
     for (uint32_t i = 0; i < columns_; ++i) {
       for (uint32_t r = 0; r < count; ++r) {
-        codes[size_t{r} * columns_ + place[i]] =
+        codes[size_t{r} * columns_ + to_column[i]] =
             static_cast<uint8_t>(packed_bits(words + r * sizeof(uint32_t), rows_, uint64_t{i} * bits_, bits_));
       }
     }

@@ -93,8 +93,8 @@ class Solver {
                        [&](uint32_t a, uint32_t b) { return moments_.product(a, a) > moments_.product(b, b); });
     }
     for (uint32_t i = 0; i < k_; ++i) {
-      const uint32_t place = options_.static_groups ? order_[i] : i;
-      out_.group_of[order_[i]] = place / options_.group;
+      const uint32_t rank = options_.static_groups ? order_[i] : i;
+      out_.group_of[order_[i]] = rank / options_.group;
     }
   }
 

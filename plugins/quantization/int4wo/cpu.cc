@@ -53,7 +53,7 @@ std::unique_ptr<Int4wo::Site> Int4wo::bind(const tenon_linear& s, std::span<cons
 void Int4wo::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
   const tenon_format source = site.mat(src).source;
   const uint32_t stored = rows::int4_group(source);
-  RowStore to_store(site.place(src, store), site.k, site.packed() ? packing_of(site.mat(src).code) : nullptr,
+  RowStore to_store(site.address_of(src, store), site.k, site.packed() ? packing_of(site.mat(src).code) : nullptr,
                     row_bytes(site.k, stored != 0 ? stored : group_));
   each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
     to_store.put(row, [&](uint8_t* to) {

@@ -14,7 +14,7 @@
 namespace tenon::int8_rows {
 
 // T: the class of the scheme.
-template <class T, class Schema>
+template <class T, Int8Rows Schema>
 class CpuScheme : public sdk::cpu::LinearScheme<T, &kernels>, public Schema {
  public:
   using Base = sdk::cpu::LinearScheme<T, &kernels>;

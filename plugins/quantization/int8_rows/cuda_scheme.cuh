@@ -14,7 +14,7 @@
 namespace tenon::int8_rows {
 
 // T: the class of the scheme.
-template <class T, class SchemaOf>
+template <class T, Int8Rows SchemaOf>
 class CudaScheme : public cuda::PackedScheme<T>, public SchemaOf {
  public:
   using Base = cuda::PackedScheme<T>;

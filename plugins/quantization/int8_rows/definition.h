@@ -1,17 +1,11 @@
-// What int8dq, absmax and llm_int8 have in common: rows of weights in int8 with one scale, and rows of x that become int8
-// while a step runs. A scheme's Schema has, beside its name and parameters,
-//   static constexpr const char* kWeight;   the name of the codes' tensor, of each scheme its own
-//   static constexpr float kSteps;          a row's scale is its largest magnitude / kSteps, at least kLeastScale,
-//   static constexpr float kLeastScale;
-//   static constexpr float kLeastCode;      and codes lie within [kLeastCode, 127]
-//   static constexpr float kLeastXScale;    a row of x has the scale largest magnitude / 127, at least this one, and codes
-//                                           x times its inverse
-//   static constexpr float kOutlier;        x of this magnitude and above stays out of the integers; infinity: none
+// int8dq, absmax and llm_int8 have this in common: rows of weights in int8 with one scale, and rows of x that become int8 while a
+// step runs. How, a scheme's Schema says (Int8Rows, below), beside its name and its parameters.
 // The product of a row of x and a row of weights is
 //   (sum of integers, exact) * (scale of x * scale of the weights) + what outliers add.
-// In the file X is X.<kWeight> int8 (N, K) and X.weight_scale f32 (N). For the host and, with relaxed constexpr, for CUDA.
+// In the file X is X.<kWeight> int8 (N, K) and X.weight_scale f32 (N). It is for the host and, with relaxed constexpr, for CUDA.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -22,12 +16,28 @@
 
 namespace tenon::int8_rows {
 
+template <class S>
+concept Int8Rows = requires {
+  {
+    S::kWeight
+  } -> std::convertible_to<const char*>;  // The name of the codes' tensor, which each scheme has of its own.
+  // A row of weights has the scale largest magnitude / kSteps, at least kLeastScale, and codes within [kLeastCode, 127].
+  { S::kSteps } -> std::convertible_to<float>;
+  { S::kLeastScale } -> std::convertible_to<float>;
+  { S::kLeastCode } -> std::convertible_to<float>;
+  // A row of x has the scale largest magnitude / 127, at least this one, and its codes are x times the scale's inverse.
+  { S::kLeastXScale } -> std::convertible_to<float>;
+  {
+    S::kOutlier
+  } -> std::convertible_to<float>;  // x of this magnitude and above stays out of the integers; infinity: none does.
+};
+
 inline constexpr float kNoOutliers = std::numeric_limits<float>::infinity();
 inline constexpr int64_t kWidthStep = 32;       // a row's width is a multiple of it
 inline constexpr int64_t kMostWidth = 1 << 17;  // so many products of 8 bits fit an int32
 inline constexpr uint32_t kTopCode = 127;
 
-// In an anonymous namespace, since sources of several instruction sets call them.
+// These are in an anonymous namespace, since sources of several instruction sets call them.
 namespace {
 
 // It rounds to the nearest whole number, halves to even. steps: within 2^22 of 0.
@@ -36,17 +46,17 @@ constexpr float rounded(float steps) {
   return (steps + kWhole) - kWhole;
 }
 // The code of w, whose row has that scale.
-template <class Schema>
+template <Int8Rows Schema>
 constexpr int weight_code(float w, float scale) {
   const float q = scale > 0 ? rounded(w / scale) : 0;
   return static_cast<int>(q < Schema::kLeastCode ? Schema::kLeastCode : q > kTopCode ? kTopCode : q);
 }
-template <class Schema>
+template <Int8Rows Schema>
 constexpr float weight_scale(float largest) {
   const float scale = largest / Schema::kSteps;
   return scale > Schema::kLeastScale ? scale : Schema::kLeastScale;
 }
-template <class Schema>
+template <Int8Rows Schema>
 constexpr float x_scale(float largest) {
   const float scale = largest / kTopCode;
   return scale > Schema::kLeastXScale ? scale : Schema::kLeastXScale;
@@ -57,20 +67,20 @@ constexpr float inverse_of(float scale) {
   const float inverse = scale > 0 ? 1.0F / scale : 0;
   return inverse <= std::numeric_limits<float>::max() ? inverse : 0;
 }
-template <class Schema>
+template <Int8Rows Schema>
 constexpr bool is_outlier(float x) {
   return x >= Schema::kOutlier || x <= -Schema::kOutlier;
 }
 
 }  // namespace
 
-// Whether the file has a matrix in tensors of the scheme's own.
-template <class Schema>
+// Says whether the file has a matrix in tensors of the scheme's own.
+template <Int8Rows Schema>
 bool has_own_tensors(const tenon_matrix& m) {
   return sdk::find_tensor(m, Schema::kWeight) != nullptr;
 }
 // Throws Refused for tensors that do not fit together.
-template <class Schema>
+template <Int8Rows Schema>
 tenon_format need_own_tensors(const tenon_linear& s, uint32_t mat) {
   const int64_t n = s.out_dim[mat];
   const tenon_stored expected[] = {{Schema::kWeight, TENON_I8, 2, {n, s.in_dim, 0, 0}},

@@ -21,14 +21,14 @@
 
 namespace tenon::cuda {
 
-// [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. Schema: see definition.h.
-template <class SchemaOf>
+// A segment of 64 k lies so: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8].
+template <int8_rows::Int8Rows SchemaOf>
 struct IntegerFormat {
   using Half = void;  // x stays what it is, in natural order
   using Schema = SchemaOf;
   static constexpr uint32_t kBlocks = 2, kSegmentK = 64, kSegmentBytes = 1024, kAcc = 4, kGroup = 0, kSpread = 1;
   static constexpr bool kScaled = false, kTotal = false, kRowScales = true, kStaggered = false;
-  static constexpr uint32_t kTableBytes = 128;  // of find_largest(), up to where a dynamic array may begin
+  static constexpr uint32_t kTableBytes = 128;  // find_largest() uses them; a dynamic array may begin after them
 
   // acc holds the bits of int32.
   template <int kPresent, int kTiles, int kRowBlocks, PreparedX X>
@@ -98,7 +98,7 @@ __device__ __forceinline__ uint32_t find_largest(uint32_t bits, uint32_t warp) {
 
 // Four numbers of x as bytes. The scale comes from their row's largest, so none is beyond 127. A sum with 1.5 * 2^23 ends in
 // the rounded number, in two's complement, and conversions of floats take a slow pipe.
-template <class Schema>
+template <int8_rows::Int8Rows Schema>
 __device__ __forceinline__ uint32_t four_codes(const float (&v)[4], float inverse) {
   constexpr float kWhole = 12582912;
   uint32_t bits[4];
@@ -113,7 +113,7 @@ __device__ __forceinline__ uint32_t four_codes(const float (&v)[4], float invers
 
 // The scale of a row whose largest magnitude has these bits. Of a row that was normed, all numbers are up to the norm's
 // factor, which is not known yet: such a row has no least scale.
-template <class Schema>
+template <int8_rows::Int8Rows Schema>
 __device__ __forceinline__ float scale_of(uint32_t largest, bool normed) {
   constexpr uint32_t kInfinite = 0x7f800000;
   if (largest >= kInfinite) return __int_as_float(0x7fffffff);

@@ -33,8 +33,8 @@ struct QuantizeRowsPointers {
   int8_t* codes;
   float* scales;
 };
-// A block takes a row. Rows past the live ones become zeros. In float, as the CPU does it, norm and all.
-template <class Schema, class X, bool kWide, bool kHeld>
+// A block takes a row. Rows past the live ones become zeros. It computes in float, as the CPU does, norm and all.
+template <int8_rows::Int8Rows Schema, class X, bool kWide, bool kHeld>
 __global__ void __launch_bounds__(kMatvecThreads)
     quantize_rows_kernel(const QuantizeRowsArgs a, const QuantizeRowsPointers p) {
   extern __shared__ uint4 held[];
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
              detail::four_codes<Schema>({v[4], v[5], v[6], v[7]}, inverse)};
   }
 }
-template <class Schema>
+template <int8_rows::Int8Rows Schema>
 void run_quantize_rows(const QuantizeRowsArgs& a, const Launch& l) {
   using Operand = QuantizeRowsOperand;
   QuantizeRowsPointers p{};
@@ -98,7 +98,7 @@ void run_quantize_rows(const QuantizeRowsArgs& a, const Launch& l) {
 }
 
 struct ScaleRowsArgs {
-  uint32_t columns;                                      // of the product
+  uint32_t columns;                                      // the product's
   uint32_t rows, first_row, silu, has_bias, has_addend;  // first_row: as the live count has it
   tenon_format y_format;                                 // f32 or, after SILU_MUL, f16
   uint32_t reserved;
@@ -197,7 +197,7 @@ class IntegerGemmRecording {
   void quantize() {
     codes_ = rec_.temp(sdk::tensor(TENON_I8, {rows_, padded_}));
     x_scales_ = rec_.temp(sdk::tensor(TENON_F32, {rows_}));
-    // In the order of QuantizeRowsOperand.
+    // These are in the order of QuantizeRowsOperand.
     std::vector<tenon_operand> operands = {
         {codes_, TENON_WRITE}, {x_scales_, TENON_WRITE}, {call_.x, TENON_READ}, {live_, TENON_READ}};
     if (chains_.norm) operands.push_back({chains_.norm_weight, TENON_READ});
@@ -230,7 +230,7 @@ class IntegerGemmRecording {
   }
   void scale(tenon_tid sums, int64_t first, int64_t count) {
     const tenon_tid y = detail::row_slice(rec_, call_.y, first, count);
-    // In the order of ScaleRowsOperand.
+    // These are in the order of ScaleRowsOperand.
     std::vector<tenon_operand> operands = {{y, TENON_WRITE},
                                            {sums, TENON_READ},
                                            {detail::row_slice(rec_, x_scales_, first, count), TENON_READ},

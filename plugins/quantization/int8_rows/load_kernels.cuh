@@ -11,7 +11,7 @@
 namespace tenon::int8_rows {
 
 // A row with a weight that is not finite gets a scale of NaN: nothing can be reported from here.
-template <class Format, class Schema>
+template <class Format, Int8Rows Schema>
 __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
   __shared__ uint32_t of_row;
   if (threadIdx.x == 0) of_row = 0;

@@ -1,4 +1,4 @@
-// Products of rows of x in int8 with rows of int8 weights, as they lie in memory. For products.cc of a scheme's folder, which
+// Products of rows of x in int8 with rows of int8 weights, as they lie in memory. They are for products.cc of a scheme's folder, which
 // is compiled once for each instruction set: AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
 // A product is an exact integer, so every instruction set and every tile has the same one: |w x| <= 128 * 127, and kMostWidth

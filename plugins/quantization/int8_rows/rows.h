@@ -1,4 +1,4 @@
-// Rows of x become int8 with one scale, and rows of int8 weights become floats. For kernels.cc of a scheme's folder, which is
+// Rows of x become int8 with one scale, and rows of int8 weights become floats. They are for kernels.cc of a scheme's folder, which is
 // compiled once for each instruction set.
 #pragma once
 
@@ -26,8 +26,8 @@ struct Int8Row {
   }
 };
 
-// The block of 32 numbers at x, outliers as zeros; they are in `copy` where the scheme has outliers.
-template <class Schema>
+// Returns the block of 32 numbers at x with outliers as zeros; they are in `copy` where the scheme has outliers.
+template <Int8Rows Schema>
 const float* without_outliers(const float* x, float (&copy)[kInt8Block]) {
   if constexpr (Schema::kOutlier == kNoOutliers) return x;
   // An infinite number is no outlier: its row has no finite products.
@@ -35,9 +35,9 @@ const float* without_outliers(const float* x, float (&copy)[kInt8Block]) {
   return copy;
 }
 
-// Of to, scale[0] is the row's and negative32[0] less the sum of its q; the others are not used. A row with a number that is
-// not finite gets NaN for its scale: so do its products.
-template <class Schema>
+// Makes `to` of the k numbers at x. to.scale[0] becomes the row's scale and to.negative32[0] less the sum of its q; its other fields
+// are not used. A row with a number that is not finite gets NaN for its scale, and so its products are NaN.
+template <Int8Rows Schema>
 void quantize_x(const float* x, uint32_t k, const sdk::cpu::Int8Row& to) {
   constexpr uint32_t kInfinite = 0x7f800000;
   float copy[kInt8Block];
@@ -62,7 +62,7 @@ void quantize_x(const float* x, uint32_t k, const sdk::cpu::Int8Row& to) {
   to.negative32[0] = -sum;
 }
 
-template <class Schema>
+template <Int8Rows Schema>
 constexpr RowOps kOps{&rms_norm, &quantize_x<Schema>, &silu_mul, &split_row};
 constexpr RowFormat kFormats[] = {row_format<Int8Row>()};
 

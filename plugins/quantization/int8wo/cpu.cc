@@ -43,7 +43,7 @@ std::unique_ptr<Int8wo::Site> Int8wo::bind(const tenon_linear& s, std::span<cons
 
 void Int8wo::load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void*) const {
   const tenon_format source = site.mat(src).source;
-  RowStore to_store(site.place(src, store), site.k, site.packed() ? &kPacking : nullptr,
+  RowStore to_store(site.address_of(src, store), site.k, site.packed() ? &kPacking : nullptr,
                     site.packed() ? filled_row_bytes(site.k) : row_bytes(site.k));
   each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
     to_store.put(row, [&](uint8_t* to) {

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a,
       in_warp[turn] = __ballot_sync(~0U, int8_rows::is_outlier<Schema>(v[turn]));
       found |= in_warp[turn];
     }
-    if (__syncthreads_or(found != 0 ? 1 : 0) == 0) continue;  // which waits, too, until what was found before is read
+    if (__syncthreads_or(found != 0 ? 1 : 0) == 0) continue;  // it waits, too, until the columns found before are read
     if (cuda::lane_id() < kEach) {
 #pragma unroll
       for (uint32_t turn = 0; turn < kEach; ++turn) {

@@ -1,25 +1,25 @@
-// This is the base of the schemes on CUDA that read published checkpoints and nothing else: scheme.h on a GPU. A scheme's Schema has, as
-// there, kCodings and published(), and
-//   template <uint32_t kIndex> using Format = ...;   how coding kIndex is packed (tenon/cuda/grouped_formats.cuh)
-// and, if it takes routed sites on,
-//   static constexpr bool kRoutesRows = true;
+// This is the base of the schemes on CUDA that read published checkpoints and nothing else: scheme.h on a GPU.
 // An op before the product gathers x where columns are in another order, as on the CPU.
 #pragma once
 
 #include <memory>
 #include <vector>
 
+#include "../coded/schema.h"
 #include "device_matrix.cuh"
 #include "gather.cuh"
 #include "tenon/cuda/packed_scheme.cuh"
 
 namespace tenon::published {
 
-template <class Schema>
+// The Schema also has Format<i>, which packs kCodings[i] (tenon/cuda/grouped_formats.cuh).
+template <coded::ReadsPublished Schema>
+  requires coded::HasCodings<Schema>
 class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
  public:
   using Base = cuda::PackedScheme<CudaScheme>;
-  static constexpr bool kRouted = requires { Schema::kRoutesRows; };
+  static_assert(cuda::PackedFormat<typename Schema::template Format<0>>);
+  static constexpr bool kRouted = coded::RoutesRows<Schema>;
   struct Site : cuda::PackedSite {
     std::vector<DeviceMatrix> published;  // by matrix of an expert
     bool permuted = false;

@@ -57,7 +57,7 @@ struct BatchLayout {
 
 template <class Scales>
 __device__ void put_group(Scales, uint8_t* scales, uint32_t row, uint32_t group, const float* scale, uint32_t zero) {
-  uint8_t* to = scales + Scales::place(row, group);
+  uint8_t* to = scales + Scales::byte_offset(row, group);
   if constexpr (std::is_same_v<Scales, cuda::FloatScales>) {
     *reinterpret_cast<float*>(to) = *scale;
   } else if constexpr (std::is_same_v<Scales, cuda::FloatPairs>) {
@@ -73,7 +73,7 @@ __device__ void put_group(Scales, uint8_t* scales, uint32_t row, uint32_t group,
       static_assert(std::is_same_v<Scales, cuda::ZeroPoints>);
       *reinterpret_cast<__nv_bfloat16*>(to) = __float2bfloat16_rn(*scale);
     }
-    scales[Scales::zero_place(row, group)] = static_cast<uint8_t>(zero);
+    scales[Scales::zero_byte_offset(row, group)] = static_cast<uint8_t>(zero);
   }
 }
 

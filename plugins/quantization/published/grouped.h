@@ -27,14 +27,14 @@ inline uint32_t packed_bits(const uint8_t* words, uint64_t stride, uint64_t at, 
 class GroupedMatrix : public Matrix {
  public:
   void load(const tenon_rows& src, const Put& put) override {
-    const std::vector<uint32_t> place = place_columns(src);
+    const std::vector<uint32_t> to_column = place_columns(src);
     const Floats scales(src.tensor[scale_tensor_], scale_format_, full_name(scale_name_));
     const uint32_t held = held_group_, n = (columns_ + held - 1) / held;
     std::vector<uint8_t> codes(size_t{kTile} * columns_), zero(n);
     std::vector<float> scale(n);
     for (uint64_t row = 0; row < rows_; row += kTile) {
       const auto count = static_cast<uint32_t>(std::min<uint64_t>(kTile, rows_ - row));
-      take_codes(src, row, count, place, codes.data());
+      take_codes(src, row, count, to_column, codes.data());
       for (uint32_t r = 0; r < count; ++r) {
         for (uint32_t g = 0; g < n; ++g) {
           const uint64_t of_file = uint64_t{g} * held / group_;
@@ -81,8 +81,8 @@ class GroupedMatrix : public Matrix {
     permuted_ = may_be_permuted && groups_ > 1;
   }
 
-  // Fills codes (count, columns): code i of a row goes to place[i].
-  virtual void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& place,
+  // Fills codes (count, columns): code i of a row goes to to_column[i].
+  virtual void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
                           uint8_t* codes) const = 0;
   virtual uint64_t scale_at(uint64_t row, uint64_t group) const = 0;
   virtual uint8_t zero_of(const tenon_rows& src, uint64_t row, uint64_t group) const = 0;
@@ -93,10 +93,10 @@ class GroupedMatrix : public Matrix {
  private:
   // Returns for each column of the file where it is held: the columns of a group stand side by side, in their order.
   std::vector<uint32_t> place_columns(const tenon_rows& src) {
-    std::vector<uint32_t> place(columns_);
-    std::iota(place.begin(), place.end(), 0U);
-    permutation_ = place;
-    if (group_name_ == nullptr) return place;
+    std::vector<uint32_t> to_column(columns_);
+    std::iota(to_column.begin(), to_column.end(), 0U);
+    permutation_ = to_column;
+    if (group_name_ == nullptr) return to_column;
     const tenon_slice& indices = src.tensor[group_tensor_];
     const auto where = [&](uint32_t i) { return "tensor " + full_name(group_name_) + ": column " + std::to_string(i); };
     std::vector<uint32_t> group(columns_);
@@ -114,13 +114,13 @@ class GroupedMatrix : public Matrix {
     std::stable_sort(permutation_.begin(), permutation_.end(),
                      [&](uint32_t a, uint32_t b) { return group[a] < group[b]; });
     for (uint32_t i = 0; i < columns_; ++i) {
-      place[permutation_[i]] = i;
+      to_column[permutation_[i]] = i;
       if (group[permutation_[i]] == i / group_) continue;
       throw sdk::Failed("tensor " + full_name(group_name_) + ": group " + std::to_string(i / group_) +
                         " has other than " +
                         std::to_string(std::min<uint64_t>(group_, columns_ - i / group_ * group_)) + " columns");
     }
-    return place;
+    return to_column;
   }
 
   uint32_t held_group_ = 0;

@@ -72,7 +72,7 @@ constexpr uint32_t index_in_held(const coded::Coding& coding) {
 
 }  // namespace detail
 
-// For the index of each of a scheme's codings this has the index of the same coding among those of Held.
+// held_indices()[i] is the index among the codings of Held of the scheme's coding i.
 template <class Schema, class Held>
 constexpr auto held_indices() {
   constexpr auto kAll = []<uint32_t... kIndex>(std::integer_sequence<uint32_t, kIndex...>) {

@@ -1,8 +1,4 @@
-// Base of the schemes on the CPU that read published checkpoints and nothing else. A scheme's Schema has, beside its name and
-// parameters,
-//   static constexpr ... kCodings;                   those that it may hold a matrix in
-//   template <uint32_t kIndex> using Codes = ...;    what codes of coding kIndex stand for (coded/quantize.h)
-//   static std::unique_ptr<Matrix> published(const tenon_linear&, uint32_t mat);    throws Refused for any other matrix
+// Base of the schemes on the CPU that read published checkpoints and nothing else (coded/schema.h has what one says of itself).
 // One that writes is made of sdk::Params and sdk::Env, and has describe() and encode(), and observe() if it calibrates. Held (held.h)
 // has the codings that the kernels are for, Schema's among them; where the processor has dot products of bytes, rows are packed and
 // multiplied by x in 16 bits (tenon/sdk/cpu/wide_products.h), as uintx and nf4 do.
@@ -17,6 +13,7 @@
 #include <vector>
 
 #include "../coded/packings.h"
+#include "../coded/schema.h"
 #include "held.h"
 #include "matrix.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
@@ -44,7 +41,8 @@ inline void gather(const GatherArgs& a, const sdk::Part& p) {
 
 }  // namespace detail
 
-template <class Schema, class Held>
+template <coded::ReadsPublished Schema, coded::HasCodings Held>
+  requires coded::HasCodings<Schema>
 class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, Held>, &coded::wide_kernels<Held>>,
                         public Schema {
  public:
@@ -102,8 +100,8 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     const uint32_t code = site.mat(src).code;
     const coded::Coding& c = Held::kCodings[code - sdk::cpu::kOwnFormats];
     sdk::cpu::each_numbered_row(site, src, [](uint64_t, const sdk::cpu::FileRow&) {});  // checks what there is
-    sdk::cpu::RowStore rows(site.place(src, store), site.k, site.packed() ? coded::packing_of<Held>(code) : nullptr,
-                            c.row_bytes(site.k));
+    sdk::cpu::RowStore rows(site.address_of(src, store), site.k,
+                            site.packed() ? coded::packing_of<Held>(code) : nullptr, c.row_bytes(site.k));
     matrix.load(src, [&](uint64_t row, const Row& from) {
       rows.put(row, [&](uint8_t* to) { hold_row(c, site.k, from, to); });
     });

@@ -1,3 +1,12 @@
+// quantization.sparse24 on a CPU: it prunes and quantizes rows, takes rows that a file has in this form, and writes such files.
+// definition.h has the form and the arithmetic; packings.h packs rows where the instruction set has dot products of bytes, and
+// products.cc multiplies them. kernels.cc makes f32 of rows, where there are no such products.
+//
+// Two of four weights stay by magnitude alone, as in the 2:4 pattern of NVIDIA's sparse tensor cores (Mishra et al., "Accelerating
+// Sparse Deep Neural Networks", arXiv:2104.08378); there is no search or calibration.
+//
+// Invariants: a held row has only finite scales, and each of its quads has two different columns in rising order. Whatever breaks that,
+// in a file or by its range, throws Failed or Refused before it is held.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -129,7 +138,7 @@ class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &kernels>, public Schem
         throw sdk::Failed("a group of weights whose range is too large for its scale");
       }
     };
-    sdk::cpu::RowStore rows(site.place(src, store), site.k, site.packed() ? packing_of(code) : nullptr,
+    sdk::cpu::RowStore rows(site.address_of(src, store), site.k, site.packed() ? packing_of(code) : nullptr,
                             row_bytes(group, site.k) + (wide_scale ? kHalfBytes : 0));
     sdk::cpu::each_numbered_row(site, src, [&](uint64_t row, const sdk::cpu::FileRow& from) {
       rows.put(row, [&](uint8_t* to) {
@@ -173,7 +182,7 @@ class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &kernels>, public Schem
     return stored != 0 ? stored : sdk::cpu::unpacked_source(s, mat);
   }
 
-  uint32_t chosen_;  // of kGroups
+  uint32_t chosen_;  // an index of kGroups
   std::string description_;
 };
 

@@ -1,3 +1,11 @@
+// quantization.sparse24 on a GPU: two kernels fill the packed store when a model is loaded, and PackedScheme multiplies from it
+// (weights.cuh has the segment's layout and the sparse products). definition.h has the form and the arithmetic, and cpu.cc the same
+// pruning and quantization for a CPU, the naive twin of load_kernel.
+//
+// Invariants: a block of threads fills one row, and writes all codes of its segments, padding included: code 8, the integer 0, where
+// nothing is kept. Each group has its scale in its segment; where a row has one scale, each group of 128 has it. A kernel cannot report
+// an error: a weight or a scale that is not finite, or a quad whose columns are out of order, makes a scale NaN, so that the
+// products of the row are NaN.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -14,7 +22,7 @@
 namespace tenon::sparse24 {
 namespace {
 
-// How a matrix of kGroups[kIndex] is packed. A row with one scale has it in each of its groups of 128.
+// A matrix of kGroups[kIndex] is packed in this format. A row with one scale has it in each of its groups of 128.
 template <uint32_t kIndex>
 using Format = cuda::SparseFormat<cuda::HalfScales, kIndex == 0 ? 128 : kGroups[kIndex]>;
 
@@ -50,7 +58,7 @@ __device__ uint32_t largest_of(const cuda::LoadedRows& rows, uint32_t begin, uin
 // NaN, or its row where that has one scale (group 0): nothing can be reported from here.
 template <class F>
 __global__ void load_kernel(const cuda::LoadedRows rows, uint32_t group) {
-  constexpr uint32_t kSpan = std::max<uint32_t>(F::kGroup, 64);
+  constexpr uint32_t kScaledK = std::max<uint32_t>(F::kGroup, 64);
   __shared__ uint32_t of_row;
   uint16_t scale = 0;
   if (group == 0) {
@@ -61,8 +69,8 @@ __global__ void load_kernel(const cuda::LoadedRows rows, uint32_t group) {
     scale = scale_bits(__uint_as_float(of_row));
   }
   const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK;
-  for (uint32_t begin = threadIdx.x * kSpan; begin < padded; begin += blockDim.x * kSpan) {
-    for (uint32_t k = begin; k < begin + kSpan && k < padded; k += 8) {
+  for (uint32_t begin = threadIdx.x * kScaledK; begin < padded; begin += blockDim.x * kScaledK) {
+    for (uint32_t k = begin; k < begin + kScaledK && k < padded; k += 8) {
       if (group != 0 && k % F::kGroup == 0) {
         scale = scale_bits(__uint_as_float(largest_of(rows, k, k + F::kGroup, 1)));
       }
@@ -156,7 +164,7 @@ class Sparse24 : public cuda::PackedScheme<Sparse24>, public Schema {
   }
 
  private:
-  uint32_t chosen_;  // of kGroups
+  uint32_t chosen_;  // an index of kGroups
 };
 
 }  // namespace tenon::sparse24

@@ -1,4 +1,4 @@
-// How sparse24 makes a matrix X of N rows and K columns, and stores it: of every four weights of a row the two of the largest
+// sparse24 makes a matrix X of N rows and K columns, and stores it, like this: of every four weights of a row the two of the largest
 // magnitude are kept (the earlier ones of equals), and become integers of four bits with a scale in fp16 for each group of G
 // weights, or for a whole row.
 //
@@ -12,7 +12,7 @@
 // for an even u: the column within the quad of the first one in two bits, then that of the second one. The first column is
 // the smaller one.
 //
-// A row is held as its scale, if it has one alone, and then for each group its scale and its units. For the host and, with
+// A row is held as its scale, if it has one alone, and then for each group its scale and its units. It is for the host and, with
 // relaxed constexpr, for CUDA.
 #pragma once
 
@@ -45,7 +45,7 @@ constexpr uint64_t row_bytes(uint32_t group, uint64_t k) {
   return groups_of(group, k) * kHalfBytes + units_of(group, k) * kUnitBytes;
 }
 
-// Of four weights, the two that are kept.
+// Two of four weights are kept, in these columns.
 struct Kept {
   uint32_t first, second;  // columns within the quad, first < second
 };
@@ -68,7 +68,7 @@ constexpr int integer_of(float w, float scale) {
   return static_cast<int>(q < -8 ? -8 : q > 7 ? 7 : q);
 }
 
-// What a unit has of quad u: both integers, and both columns.
+// A unit has this of each quad: both integers, and both columns.
 struct Quad {
   uint32_t integers;  // 8 bits
   uint32_t columns;   // 4 bits
@@ -86,7 +86,7 @@ constexpr void put_quad(uint8_t* unit, uint32_t u, const Quad& quad) {
 constexpr Quad quad_at(const uint8_t* unit, uint32_t u) {
   return {unit[u], static_cast<uint32_t>(unit[kQuads + u / 2]) >> (u % 2 * 4) & 15};
 }
-// Whether the columns of a quad are two different ones in order.
+// Says whether the columns of a quad are two different ones in order.
 constexpr bool in_order(const Quad& quad) {
   return (quad.columns & 3) < quad.columns >> 2;
 }

@@ -1,5 +1,5 @@
-// How rows of sparse24 are packed, sixteen side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. A unit is a
-// group of weights: the f16 scale of each row, then for each 32 weights three times 64 bytes, a word of four bytes a row:
+// This packs rows of sparse24, sixteen side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. A unit is a group of
+// weights: the f16 scale of each row, then for each 32 weights three times 64 bytes, a word of four bytes a row:
 //
 //   quads 0 to 3   four bits each: in the word's lower half their first integers, in its upper half their second ones
 //   quads 4 to 7   likewise
@@ -17,7 +17,7 @@ namespace tenon::sparse24 {
 template <uint32_t kIndex>
 struct PackedGroup {
   static constexpr uint32_t kGroup = kGroups[kIndex] != 0 ? kGroups[kIndex] : kUnit, kUnits = kGroup / kUnit;
-  static constexpr uint32_t kHeader = kGroups[kIndex] != 0 ? kHalfBytes : 0;  // of a row's group
+  static constexpr uint32_t kHeader = kGroups[kIndex] != 0 ? kHalfBytes : 0;  // bytes of a row's scale
 
   static void pack(const uint8_t* group, uint32_t row, uint8_t* unit) {
     if constexpr (kHeader != 0) sdk::cpu::copy_half(unit, row, group);

@@ -26,9 +26,9 @@ namespace tenon::cuda {
 struct SparseNibbles : IntegerWeights<8> {
   static constexpr bool kStaggered = false;
   static constexpr uint32_t kColumns = 256, kBytes = kColumns + 128, kWords = 16;
-  static constexpr uint32_t kTableBytes = 128;  // of the words, up to where a dynamic array may begin
+  static constexpr uint32_t kTableBytes = 128;  // the words use them; a dynamic array may begin after them
 
-  // By all threads of a block, which then wait for each other. [columns]: two selectors of byte 0 or 2, the codes, or 4, an 8,
+  // All threads of a block call it, and then wait for each other. The table is [columns]: two selectors of byte 0 or 2, the codes, or 4, an 8,
   // each with byte 1 or 5, which are above them.
   static __device__ void make_table() {
     if (threadIdx.x >= kWords) return;
@@ -108,40 +108,40 @@ struct SparseFormat : GroupedFormat<SparseNibbles, ScalesOf, Group, 4> {
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
   static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kSums],
                                                   const uint32_t (&segment)[kTiles], X& x) {
-    // So many k are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
-    constexpr uint32_t kSpan = X::kSpreads ? Dense::kSpread * Group : Group;
+    // This many k are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
+    constexpr uint32_t kScaledK = X::kSpreads ? Dense::kSpread * Group : Group;
     const uint32_t own = X::kSpreads ? lane_id() % Dense::kSpread : 0;
     float c[kPresent][kRowBlocks][4];  // [tile][row block]: an mma's sums of q x
 #pragma unroll
-    for (uint32_t quad = 0; quad < Dense::kQuads; ++quad) {
+    for (uint32_t bundle = 0; bundle < Dense::kBundles; ++bundle) {
       uint2 codes[kPresent];       // [tile], by 32 k
       uint32_t columns[kPresent];  // [tile]
 #pragma unroll
       for (int t = 0; t < kPresent; ++t) {
-        const uint32_t weights = segment[t] + SparseNibbles::kBytes * quad;
+        const uint32_t weights = segment[t] + SparseNibbles::kBytes * bundle;
         codes[t] = load_shared_8(weights + 8 * lane_id());
         columns[t] = load_shared_4(weights + SparseNibbles::kColumns + 4 * lane_id());
       }
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
-        const uint32_t k = 64 * quad + 32 * half, group = k / kSpan * (kSpan / Group);
+        const uint32_t k = 64 * bundle + 32 * half, group = k / kScaledK * (kScaledK / Group);
         uint4 fragment[kRowBlocks];
 #pragma unroll
-        for (int n = 0; n < kRowBlocks; ++n) fragment[n] = x.fragment(2 * quad + half, n);
+        for (int n = 0; n < kRowBlocks; ++n) fragment[n] = x.fragment(2 * bundle + half, n);
 #pragma unroll
         for (int t = 0; t < kPresent; ++t) {
           uint32_t a[4];
           make_fragment(half == 0 ? codes[t].x : codes[t].y, a);
 #pragma unroll
           for (int n = 0; n < kRowBlocks; ++n) {
-            if (k % kSpan == 0) {
+            if (k % kScaledK == 0) {
 #pragma unroll
               for (float& sum : c[t][n]) sum = 0;
             }
             half == 0 ? mma_sparse<0>(c[t][n], a, fragment[n], columns[t])
                       : mma_sparse<1>(c[t][n], a, fragment[n], columns[t]);
           }
-          if ((k + 32) % kSpan != 0) continue;
+          if ((k + 32) % kScaledK != 0) continue;
           const auto scales = ScalesOf::load(SharedBytes{segment[t] + Dense::kScales}, group + own, lane_id() / 4);
 #pragma unroll
           for (int n = 0; n < kRowBlocks; ++n) {

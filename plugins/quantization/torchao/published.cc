@@ -97,11 +97,11 @@ class GroupMatrix final : public published::GroupedMatrix {
   }
 
  protected:
-  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& place,
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
                   uint8_t* codes) const override {
     const auto* q = static_cast<const uint8_t*>(src.tensor[codes_].data) + row * columns_;
     for (uint32_t r = 0; r < count; ++r, q += columns_, codes += columns_) {
-      for (uint32_t i = 0; i < columns_; ++i) codes[place[i]] = held(static_cast<int8_t>(q[i]), kCodes);
+      for (uint32_t i = 0; i < columns_; ++i) codes[to_column[i]] = held(static_cast<int8_t>(q[i]), kCodes);
     }
   }
   uint64_t scale_at(uint64_t row, uint64_t group) const override { return row * groups_ + group; }

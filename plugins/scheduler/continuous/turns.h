@@ -114,8 +114,8 @@ class Turns {
 
   static constexpr size_t kMostAccounts = 4096;
   std::unordered_map<uint64_t, Account> accounts_;  // by client
-  uint64_t floor_ = 0;                              // what clients that come to wait are lifted to
-  // For one call, kept for their room.
+  uint64_t floor_ = 0;                              // clients that come to wait are lifted to this
+  // These serve one call, and are kept for their room.
   std::vector<Queue> queues_;
   std::vector<Candidate> ordered_;
 };

@@ -19,7 +19,7 @@ class Literal : public sdk::Grammar<Literal> {
     std::string text;
   };
   struct Matcher {
-    std::string rest;  // what has to come yet
+    std::string rest;  // the text that has yet to come
   };
 
   Literal(const sdk::Params&, const sdk::Env&) {}

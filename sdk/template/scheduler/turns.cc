@@ -15,7 +15,7 @@ class Turns : public sdk::Scheduler<Turns> {
 
   Turns(const sdk::Params&, const sdk::Env&) {}
 
-  // So many sequences run at once: each has a slot of the cache.
+  // Returns how many sequences run at once: each has a slot of the cache.
   uint32_t sequences() const { return 2; }
 
   // Chooses the rows of the next step: here those of one sequence, the first that is not the last step's. A sequence that

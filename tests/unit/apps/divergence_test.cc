@@ -22,7 +22,7 @@ std::vector<float> random_logits(size_t vocab, float scale, uint32_t seed) {
   return logits;
 }
 
-// By the formula, from logits as they are.
+// Computes the divergence by the formula, from logits as they are.
 double straightforward(const std::vector<float>& base, const std::vector<float>& other) {
   double base_sum = 0, other_sum = 0, divergence = 0;
   for (const float value : base) base_sum += std::exp(double{value});

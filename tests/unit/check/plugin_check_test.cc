@@ -38,7 +38,7 @@ std::vector<std::string> failures_of(const fs::path& library, const CheckOptions
 }
 
 TEST(PluginCheck, WhatShipsPasses) {
-  // Those for a GPU are checked as far as a host without one can look. Where CUDA was not found there are none.
+  // Plugins for a GPU are checked as far as a host without one can look. Where CUDA was not found there are none.
   size_t seen = 0;
   for (const auto& entry : fs::recursive_directory_iterator(TENON_OUR_PLUGINS)) {
     if (entry.path().extension() != ".so") continue;

@@ -56,7 +56,7 @@ std::string error_of(const std::function<void()>& f, ErrorCode code) {
 
 const std::vector<std::string> kGreedy = {"sampler.chain=[]", "sampler.select=greedy"};
 
-// In kB.
+// Returns the locked memory of the process in kB.
 uint64_t locked_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {

@@ -124,7 +124,7 @@ TEST_F(Finite, ATokenOfThePromptLongBeforeIsFound) {
   EXPECT_THAT(error, HasSubstr("model.embed_tokens.weight holds nan in row " + std::to_string(token) + ", column 7"));
 }
 
-// With keys or values that f16 cannot hold, in one step and over several.
+// Keys or values are such that f16 cannot hold them, in one step and over several.
 TEST_F(Finite, TheFormatOfTheCacheIsNamed) {
   for (const char* what : {"k", "v"}) {
     SpoiltModel model(tiny());

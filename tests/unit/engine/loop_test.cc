@@ -196,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(
              false,
              true,
              true},
-        // As many pages as one sequence of the full length takes, and two more.
+        // The pool has as many pages as one sequence of the full length takes, and two more.
         Case{"paged_small_pool",
              {"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=paged", "kv_cache.pool=160"},
              true,

@@ -59,7 +59,7 @@ class BrokenModel : public ::testing::Test {
     text.replace(at, from.size(), to);
     tenon::testing::write_file(model() / file, text);
   }
-  // In the header of the weights, whose length may change by it.
+  // Replaces text in the header of the weights, whose length may change by it.
   void edit_header(const std::string& from, const std::string& to) {
     std::ifstream in(model() / "model.safetensors", std::ios::binary);
     const std::string file(std::istreambuf_iterator<char>(in), {});

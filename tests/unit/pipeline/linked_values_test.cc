@@ -44,12 +44,12 @@ TEST(LinkedValues, RowsOfHalvesAreInOrder) {
 class TiledValues : public testing::TestWithParam<uint32_t> {};  // rows
 
 TEST_P(TiledValues, OctetsHaveTwoOfEachEightColumns) {
-  const int64_t rows = GetParam(), part_rows = rows <= 128 ? rows : rows <= 256 ? rows / 2 : 256;
+  const int64_t rows = GetParam(), band_rows = rows <= 128 ? rows : rows <= 256 ? rows / 2 : 256;
   for (const bool staggered : {false, true}) {
     std::vector<std::byte> bytes;
-    for (int64_t part = 0; part < rows / part_rows; ++part) {
+    for (int64_t band = 0; band < rows / band_rows; ++band) {
       for (int64_t octet = 0; octet < kColumns / 8; ++octet) {
-        for (int64_t row = part * part_rows; row < (part + 1) * part_rows; ++row) {
+        for (int64_t row = band * band_rows; row < (band + 1) * band_rows; ++row) {
           for (int64_t place = 0; place < 8; ++place) {
             const int64_t column = octet / 4 * 32 + place / 2 * 8 + octet % 4 * 2 + place % 2;
             const float value = number_of(row, column);

@@ -195,7 +195,7 @@ std::vector<std::pair<std::string, const PackedTable*>> packed_tables() {
   return all;
 }
 
-// With weights of the given size: usual ones, next to the greatest halves, and denormal halves.
+// Weights have the given size: usual ones, next to the greatest halves, and denormal halves.
 class PackedProducts : public testing::TestWithParam<std::tuple<tenon_format, float>> {};
 
 TEST_P(PackedProducts, EqualProductsOfTheRoundedRows) {

@@ -349,7 +349,7 @@ TEST_F(Trust, WhatBelongsToAnotherIsRefused) {
 }  // namespace
 }  // namespace tenon
 
-// In the place of the C library's, for the library under test as well.
+// This is called instead of the C library's, by the library under test as well.
 extern "C" __attribute__((visibility("default"))) int getgrgid_r(gid_t gid, group* out, char* room, size_t size,
                                                                  group** found) {
   if (tenon::FakeGroup* fake = tenon::FakeGroup::there()) {

@@ -16,7 +16,7 @@ uint32_t bits(float f) {
   return std::bit_cast<uint32_t>(f);
 }
 
-// By the definition of the format.
+// Returns a half's value by the definition of the format.
 double half_value(uint32_t h) {
   const int exponent = (h >> 10) & 31, fraction = h & 1023;
   const double magnitude = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);

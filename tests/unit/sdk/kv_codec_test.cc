@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint8_t kMostCode = 0x7e;
 
-// As the format says it: a sign, an exponent with the bias 7, and a fraction of 3 bits.
+// Returns the number as the format says it: a sign, an exponent with the bias 7, and a fraction of 3 bits.
 double number_of(uint8_t code) {
   const int exponent = code >> 3 & 15, fraction = code & 7;
   const double magnitude = exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);

@@ -12,10 +12,10 @@ struct VectorInput {
   uint16_t halves[kMostLanes], bf16[kMostLanes];
   uint8_t bytes[kMostLanes];  // U8 and I8
   uint8_t codes[4 * kMostLanes];
-  int8_t x[4];  // what every lane's codes meet
+  int8_t x[4];  // every lane's codes meet these
 };
 
-// By lane, of Floats<kWidth> but where it says otherwise.
+// These are results by lane, of Floats<kWidth> but where it says otherwise.
 struct VectorWords {
   uint32_t width;
   float from_f32[kMostLanes], from_f16[kMostLanes], from_bf16[kMostLanes], from_u8[kMostLanes], from_i8[kMostLanes];

@@ -1,4 +1,4 @@
-// From what the engine gives to JSON and to server-sent events.
+// This tests how results of the engine become JSON and server-sent events.
 #include "answer.h"
 
 #include <gtest/gtest.h>

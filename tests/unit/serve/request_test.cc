@@ -1,4 +1,4 @@
-// From a body to the engine's requests: every field, and every refusal by the field's name.
+// This tests how a body becomes the engine's requests: every field, and every refusal by the field's name.
 #include <gtest/gtest.h>
 
 #include "completion_request.h"

@@ -95,7 +95,7 @@ class MadeUpGpu : public testing::Test {
     ASSERT_TRUE(recorder.stop().ok());
   }
 
-  // By the number of a step: its kernels.
+  // Counts the kernels of each step, by the step's number.
   static std::map<uint64_t, size_t> kernels_of(const profiler::TraceFile& trace) {
     std::map<uint64_t, size_t> steps;
     for (const profiler::TraceSlice& slice : trace.slices) {

@@ -90,7 +90,7 @@ TEST_F(KnownSchedule, ChunksLieInTheirSteps) {
   }
   const Requests requests = requests_of(*file_);
   ASSERT_EQ(requests.all.size(), 5U);
-  constexpr int64_t kClocks = 100'000;  // what two clocks of the machine may differ by, in nanoseconds
+  constexpr int64_t kClocks = 100'000;  // two clocks of the machine may differ by so much, in nanoseconds
   size_t chunks = 0;
   for (const RequestLife& life : requests.all) {
     for (const RequestStay& stay : life.stays) {

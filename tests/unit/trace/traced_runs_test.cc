@@ -46,7 +46,7 @@ TEST_F(KeptRuns, AreThoseOfTheStepsThatAreWritten) {
   runs_.decide(2, true);
   runs_.decide(3, true);
   runs_.decide(4, false);
-  EXPECT_TRUE(wanted(0));  // which says whose the kernels of a graph are
+  EXPECT_TRUE(wanted(0));  // this run says whose the kernels of a graph are
   EXPECT_FALSE(wanted(1));
   EXPECT_TRUE(wanted(2));
   EXPECT_FALSE(wanted(4));

@@ -1,4 +1,4 @@
-// A file that appears under its name when it is whole, or not at all.
+// Such a file appears under its name when it is whole, or not at all.
 #pragma once
 
 #include <cstddef>
@@ -38,9 +38,9 @@ class AtomicFile {
   const std::filesystem::path& path() const { return path_; }
   // Writes all of it, or returns the reason why not; ENOSPC: nothing more can be written.
   [[nodiscard]] std::error_code write_at(std::span<const std::byte> bytes, uint64_t offset);
-  // Brings it to the disk.
+  // Brings what was written to the disk.
   [[nodiscard]] std::error_code sync();
-  // Gives it its name, in the place of a file that has it; EEXIST: that file was not to be replaced.
+  // Gives the file its name, and replaces a file that has it. EEXIST: that file was not to be replaced.
   [[nodiscard]] std::error_code commit();
 
  private:

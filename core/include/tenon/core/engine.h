@@ -89,7 +89,7 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
   int32_t priority = 0;                                           // a higher one goes first, if the scheduler heeds it
   std::string client = {};  // whoever sent it, for schedulers that take turns between clients
-  // Other than kNone: the request ends after its prompt, and its result has the prompt's embedding. The configuration has
+  // If it is not kNone, the request ends after its prompt, and its result has the prompt's embedding. The configuration has
   // pipeline.embeddings = true.
   Pooling embed = Pooling::kNone;
   std::shared_ptr<const Grammar> grammar = {};  // the text matches it; see Engine::compile

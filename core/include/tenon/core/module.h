@@ -110,7 +110,7 @@ struct AttentionDecl {
 struct ModelPart {
   uint32_t first = 0, layers = 0;
   bool embeds = true;  // false: the rows that enter it are handed in (Pipeline::hand_in()) and not looked up by tokens
-  bool head = true;    // false: the rows that leave it are what its steps give in the place of logits
+  bool head = true;    // false: the rows that leave it are what its steps give instead of logits
 };
 
 // A model's constructor takes this. Mistakes in the weights are collected, and thrown together once the model is built:
@@ -131,6 +131,7 @@ class Declarations {
   // Declares a constant that fill() computes when the model is loaded: f32 (rows, columns).
   virtual VectorId table(std::string path, int64_t rows, int64_t columns,
                          std::function<void(std::span<float>)> fill) = 0;
+  // These declare the attention of a layer, whose products were declared before, and ops over rows.
   virtual LayerId attention(AttentionDecl decl) = 0;
   virtual RowOpsId row_ops(RowOpsDecl decl) = 0;
   // Returns how many positions a sequence may have: the cache's capacity.
@@ -192,6 +193,7 @@ class Module {
   std::string path_;
 };
 
+// A model records its steps. It does not change once it is built, and the pipeline that built it owns it.
 class Model {
  public:
   virtual ~Model() = default;

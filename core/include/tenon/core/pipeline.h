@@ -1,5 +1,5 @@
 // A pipeline has the components that a configuration names. They are negotiated and recorded as step programs, whose
-// memory is planned; then it is loaded, and takes steps.
+// memory is planned; then it is loaded, and takes steps. docs/glossary.md has the words.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +75,7 @@ struct StepBatch {
   // has queues.
   std::vector<int32_t> mask;
   std::function<void(int32_t number, std::span<uint32_t> bits)> fill_mask = {};
-  // So many sequences are still in their prompt, they have so many of the rows, and so many rows are drafted.
+  // `prompts` sequences are still in their prompt and have `prompt_rows` of the rows; `drafted` rows are drafts.
   uint32_t prompts = 0, prompt_rows = 0, drafted = 0;
 
   void clear();
@@ -118,10 +118,10 @@ class Pipeline {
   uint32_t longest_sequence() const;  // a sequence may have so many: the capacity, unless the cache drops old tokens
   uint32_t sequences() const;         // there are so many slots
   uint32_t max_rows() const;          // a sampling step has so many rows at most
-  uint32_t max_out_rows(bool sample) const;
+  uint32_t max_out_rows(bool sample) const;  // so many of its rows, or of a scoring step's, have logits at most
   // Returns, ascending, the rows of the programs for steps of one row a sequence.
   std::vector<uint32_t> one_row_programs() const;
-  bool has_head() const;               // false: it is a part that gives rows in the place of logits
+  bool has_head() const;               // false: it is a part of a model, which gives rows instead of logits
   uint32_t out_columns() const;        // the vocabulary, or without a head the model's width
   uint32_t draft_tokens() const;       // a step has so many proposals at most; 0 without a draft
   bool has_draft_model() const;        // true: drafts are made within a step, see StepBatch::round
@@ -152,11 +152,12 @@ class Pipeline {
   using Override = std::pair<std::string, std::string>;
   void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,
                       std::span<const int32_t> cached = {});
-  // The slot's sequence has ended, or gives up its slot: what it has in the cache is free again.
+  // Ends the slot's sequence, or takes its slot away: what it has in the cache is free again.
   void end_sequence(uint32_t slot);
   // Makes room in the cache for that many tokens. It is called before every step, for its rows. kMemory: there is no
   // room.
   Status reserve(uint32_t slot, uint32_t kv_len);
+  // Drops what the cache has of the slot's sequence from token `kv_len` on. Throws Error(kPlugin) if the cache cannot.
   void truncate(uint32_t slot, uint32_t kv_len);
   // Returns how many pages of the cache no slot holds, and their size in tokens; both are 0 where slots share no pages.
   uint32_t free_pages(uint32_t& page_tokens) const;
@@ -169,7 +170,7 @@ class Pipeline {
   Found find(std::span<const int32_t> tokens) const;
   // Makes what find() finds the beginning of a slot that has nothing, and returns its length.
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
-  // The slot's first tokens, which are in the cache, may be found from now on. Empty: nothing of the slot may any more.
+  // Lets find() find the slot's first tokens, which are in the cache, from now on. Empty: it finds nothing of the slot any more.
   void share(uint32_t slot, std::span<const int32_t> tokens);
   // Returns what cells of this pipeline depend on; nothing unless the options have sessions.
   const std::vector<SessionFact>& session_facts() const;
@@ -179,6 +180,7 @@ class Pipeline {
   // Makes cells that a pipeline of the same facts exported the beginning of a slot for which there is room. Throws
   // Error(kRequest) if a cache refuses them.
   void import_sequence(uint32_t slot, uint32_t kv_len, std::span<const std::byte> cells);
+  // Returns how many bytes of the cache a sequence of that length takes.
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   // Returns how many pages of the cache a sequence of that length takes.
   uint64_t kv_used_blocks(uint32_t kv_len) const;
@@ -235,10 +237,10 @@ class Pipeline {
   // at first). Without a recorder nobody counts them.
   uint64_t this_step() const;
   uint64_t last_step() const;
-  // Runs one step. It allocates nothing once a batch of that shape has run. goes_on: whether the next batch may be this one
+  // Runs one step. It allocates nothing once a batch of that shape has run. goes_on says whether the next batch may be this one
   // with every row moved on by the token that is chosen now; it is asked once or twice while the step is under way, the last
   // time shortly before it ends. A device with queues then begins the next step already, if the cache has room, and
-  // says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. use: it is called with
+  // says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. use is called with
   // the results if there are any. What it does counts as part of the step in a trace; it returns the text of the tokens that
   // the step gave (valid until the step ends).
   using GoesOn = std::function<bool()>;

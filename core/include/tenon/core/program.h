@@ -1,5 +1,5 @@
 // A step program is a flat list of operations over tensors whose memory the host plans. The components record it once for
-// each batch shape; steps then only walk it.
+// each batch shape; steps then only walk it. docs/glossary.md has the words.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ struct Storage {
 // The table has all storages by their numbers, which never change. It is not thread-safe.
 class StorageTable {
  public:
-  // While one lives, the names of storages that are added begin with its text, such as "draft/".
+  // While a Prefix lives, the names of storages that are added begin with its text, such as "draft/".
   class Prefix {
    public:
     Prefix(StorageTable& table, const std::string& prefix) : table_(table), before_(table.prefix_) {
@@ -76,6 +76,7 @@ class StorageTable {
   std::string prefix_;
 };
 
+// This is a tensor of a program. Its number, a tenon_tid, is its index among them.
 struct ProgramTensor {
   tenon_tensor view{};
   std::string name;
@@ -87,6 +88,7 @@ struct ProgramTensor {
   int32_t live = -1;  // a root that holds rows of a model has the word of TENON_STEP_LIVE that counts them
 };
 
+// This is an op of a program, with all that its run needs but addresses.
 struct ProgramOp {
   std::string path;       // module path: "layers.3.attention.qkv"
   std::string component;  // "quantization.gguf"
@@ -104,7 +106,7 @@ struct ProgramOp {
   uint64_t scratch_bytes = 0, zeroed_bytes = 0, thread_scratch_bytes = 0;
   tenon_cost cost{};
   uint64_t stable = 0;         // see tenon_launch
-  uint64_t zeroed_offset = 0;  // its place in the program's zeroed memory
+  uint64_t zeroed_offset = 0;  // its zeroed memory begins so many bytes into the program's
   decltype(tenon_op::launch) launch = nullptr;
   decltype(tenon_op::part) part = nullptr;
   void* self = nullptr;
@@ -151,7 +153,8 @@ class Program {
   std::vector<void*> pointers_, addresses_;
 };
 
-// With this an op's cost becomes a number for a step: its live rows, and the sum of the tokens that each attends to.
+// An op's cost is per row and per token; this makes it a number for one step. `rows` are the step's live rows, `context` is the sum
+// of the tokens that each of them attends to.
 struct StepLoad {
   double rows = 0, context = 0;
   uint64_t step = 0;       // the step's number in a trace
@@ -162,10 +165,10 @@ struct StepLoad {
 
 // These are told what a step runs, by the thread that runs it. Either both are there or neither is. They do not throw.
 struct OpWatch {
-  // Is called before a program runs. It returns true if the ops are to be launched one by one where otherwise a
+  // It is called before a program runs, and returns true if the ops are to be launched one by one where otherwise a
   // captured graph is replayed. The next run that may replay captures anew, for a tool that has to see it being made.
   std::function<bool(const Program& program, const StepLoad& load)> begin = {};
-  // Is called before an op is launched or computed, and with ops().size() after the last one; not within a graph.
+  // It is called before an op is launched or computed, and with ops().size() after the last one; not within a graph.
   std::function<void(const Program& program, size_t op)> op = {};
 };
 
@@ -192,14 +195,16 @@ class ProgramRecording {
 
   // Adds an activation; for live see ProgramTensor.
   tenon_tid temp(const tenon_tensor& t, std::string name = {}, int32_t live = -1);
+  // Adds a slice of a tensor, which begins `offset` bytes into it.
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
+  // Returns the step state of a role, TENON_STEP_*.
   tenon_tid step(uint32_t role);
   // Makes a storage a tensor of the program, which has the same id each time.
   tenon_tid storage(uint32_t number, const tenon_tensor& t);
   const tenon_tensor& view(tenon_tid id) const { return program_.tensors_[id].view; }
   bool has(tenon_tid id) const { return id != 0 && id < program_.tensors_.size(); }
   size_t op_count() const { return program_.ops_.size(); }
-  // True: an op from `first_op` on writes to the tensor, or to the one that it was cut from.
+  // Says whether an op from `first_op` on writes to the tensor, or to the one that it was cut from.
   bool written_since(size_t first_op, tenon_tid id) const;
 
   // Names the first thing that went wrong while recording, or is "". Components need not report it themselves.

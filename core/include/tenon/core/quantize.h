@@ -35,7 +35,7 @@ struct QuantizeTarget {
   tenon_format format = TENON_Q8_0;                  // it counts if there is no scheme
   std::shared_ptr<const SchemeEncoder> scheme = {};  // a quantization component with its parameters
   std::string name() const;                          // "Q8_0", or the component's name
-  // True: the component stores several tensors a matrix, so the output is a folder of safetensors and not a GGUF file.
+  // Says that the output is a folder: the component stores several tensors a matrix, so that it is safetensors and not a GGUF file.
   bool makes_folder() const { return scheme != nullptr; }
 };
 

@@ -27,13 +27,14 @@ class ThoughtReader {
   Piece add(std::string_view text, bool last);
 
  private:
-  enum class Place : uint8_t { kBefore, kOpening, kInside, kAfter, kText };
+  // The reader waits for <think>; skips blanks after it; is in the thought; skips blanks after </think>; or is in the text.
+  enum class State : uint8_t { kBefore, kOpening, kInside, kAfter, kText };
 
   void look_for_begin(bool last);
   void look_for_end(bool last, Piece& piece);
-  void skip_blanks(Place next);
+  void skip_blanks(State next);
 
-  Place place_;
+  State state_;
   std::string waiting_;
 };
 

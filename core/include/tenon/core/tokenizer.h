@@ -58,7 +58,7 @@ class Tokenizer {
   // Returns what a token adds to the text, which may be any bytes, since a token may hold a piece of a character; for a
   // control token its name, and "" for an id that the vocabulary does not have. Valid for the life of this object.
   virtual std::string_view bytes(int32_t id) const = 0;
-  // True: the token steers and is not text: BOS, turn markers, the unknown token.
+  // Says whether the token steers a model and is no text: BOS, turn markers, the unknown token.
   virtual bool is_control(int32_t id) const = 0;
   // Returns the id of a special or added token by its text, else of a vocabulary entry as the file spells it.
   virtual std::optional<int32_t> find(std::string_view token) const = 0;

@@ -1,7 +1,7 @@
 // A trace records what happened, when and on which thread, at a cost that a step can bear.
 //
 // A Recorder owns one Track per thread. A track is a single-producer ring of 32-byte records {tick, origin, payload}; an
-// origin is what all events of one place have in common and is interned once, at set-up, so that recording an event
+// origin is what all events of one place in the program have in common, and is interned once, at set-up, so that recording an event
 // copies no text. A drain thread of the recorder empties the rings every few milliseconds into a Sink (trace_sink.h),
 // so that a long run does not overflow them; what a full ring refuses is counted and reported, never hidden. Ticks are
 // the TSC where it is constant and nonstop, else clock_gettime; they become nanoseconds on draining, through pairs of
@@ -158,9 +158,9 @@ class Span {
 enum class ClockSource : uint8_t { kBest, kMonotonic };
 
 struct RecorderOptions {
-  // So many steps pass before spans are recorded; 0 also records what precedes the first step.
+  // This many steps pass before spans are recorded; 0 also records what precedes the first step.
   uint64_t skip_steps = 0;
-  uint64_t steps = 0;  // then so many are recorded, and the capture ends; 0 = it goes on until stop()
+  uint64_t steps = 0;  // then this many are recorded, and the capture ends; 0 = it goes on until stop()
   // > 0: the events of the newest so many steps are held back. They, and no other spans, instants and counters, reach the
   // sink when a step takes slow_step (0 = no step is slow) or capture() asks for them. `steps` counts the steps that did.
   // An event that is held back takes some 200 bytes.

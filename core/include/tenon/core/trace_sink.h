@@ -10,6 +10,7 @@
 
 namespace tenon::trace {
 
+// This says from when a capture's times count, and which clock its ticks come from.
 struct Session {
   int64_t start_realtime_ns;  // nanoseconds since the epoch; all times below count from here
   bool tsc;                   // false: ticks come from clock_gettime
@@ -20,6 +21,7 @@ struct TrackInfo {
   int64_t tid;  // the operating system's number of the thread
 };
 
+// This is one span, instant, counter value or event of a request; its origin says which.
 struct Event {
   OriginId origin = 0;
   uint32_t track = 0;
@@ -32,13 +34,13 @@ struct Event {
   std::string_view text = {};                     // spans and requests have it; valid during the call
 };
 
-// A full ring refused so many events between two drains.
+// This tells how many events a full ring refused between two drains.
 struct Drop {
   uint32_t track;
   uint64_t events;
 };
 
-// A drain empties all rings.
+// This tells of a drain, which empties all rings.
 struct Drain {
   int64_t previous_ns;  // the drain before it began then
   int64_t begin_ns;
@@ -51,6 +53,7 @@ struct Drain {
   int64_t wanted_ns;
 };
 
+// This ends a capture: when it ended, and how many events were lost in all.
 struct Summary {
   int64_t end_ns;
   uint64_t dropped;
@@ -58,7 +61,8 @@ struct Summary {
 
 // Thread: one at a time calls it, whichever it is, and never a thread that records. Origins and tracks are told before their
 // first event, numbered from 0. Events of one track arrive in the order in which they were recorded (a span at its end),
-// tracks one after the other. After a drained() that fails only destruction follows.
+// tracks one after the other. After a drained() that fails only destruction follows. What is handed in
+// is valid during the call.
 class Sink {
  public:
   virtual ~Sink() = default;

@@ -69,7 +69,7 @@ class Weights {
   virtual void release(const WeightTensor&, uint64_t /*offset*/, uint64_t /*bytes*/) const {}
 };
 
-// Only some readers look at these.
+// These are options of single readers; the others do not look at them.
 struct WeightsOptions {
   uint64_t seed = 1;                 // synthetic: the same seed gives the same weights on every machine
   tenon_format format = TENON_BF16;  // synthetic: TENON_BF16, TENON_F16 or TENON_F32

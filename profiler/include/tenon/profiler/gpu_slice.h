@@ -1,4 +1,5 @@
-// CUPTI's records become slices of a trace, kernels under the names of the ops that launched them.
+// CUPTI's records become slices of a trace, kernels under the names of the ops that launched them. docs/glossary.md has the words,
+// docs/profiling.md what a trace has of them.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 namespace tenon::profiler {
 
+// This is a slice of a trace before it has a track: `place` and `lane` say on which it goes.
 struct GpuSlice {
   enum class Place : uint8_t {
     kStream,    // a stream of a device

@@ -13,10 +13,10 @@
 
 namespace tenon::profiler {
 
-// Thread: any may call every function.
+// Any thread may call every function.
 class TracedRuns {
  public:
-  // kept: true: a run is held until its step is decided upon; false: every run is wanted.
+  // If `kept` is true, a run is held until its step is decided upon; else every run is wanted.
   explicit TracedRuns(bool kept) : kept_(kept) {}
 
   // Returns the number of a new run, for its tags.

@@ -11,12 +11,12 @@
 
 namespace tenon::cuda {
 
-// The place where a box begins in a tensor of four dimensions, innermost first.
+// A box begins at these coordinates in a tensor of four dimensions, innermost first.
 struct BoxOrigin {
   int32_t x0, x1, x2, x3;
 };
 
-// A barrier in shared memory: 8 bytes at a multiple of 8. The object is its address.
+// This is a barrier in shared memory: 8 bytes at a multiple of 8. The object holds its address.
 class Barrier {
  public:
   static constexpr uint32_t kBytes = 8;

@@ -1,4 +1,4 @@
-// Candidates inside a sampler's CUDA kernels. Arguments, operands and order are those of tenon/sdk/cpu/candidates.h.
+// A sampler's CUDA kernels reach their candidates through this. Arguments, operands and order are those of tenon/sdk/cpu/candidates.h.
 //
 //   __global__ void kernel(cuda::CandidateInput in, ...) {
 //     cuda::CandidateRow row;

@@ -8,7 +8,7 @@
 namespace tenon::cuda {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-// A GPU without clusters: each block is a cluster of its own.
+// This stands for a cluster on a GPU that has none: each block is a cluster of its own.
 struct OneBlock {
   __device__ void sync() const { __syncthreads(); }
   __device__ uint32_t num_blocks() const { return 1; }

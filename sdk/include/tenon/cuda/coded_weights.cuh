@@ -1,4 +1,4 @@
-// More layouts of weights for grouped formats (group_weights.cuh): integers of 1, 2, 3 and 5 bits, small floats of 8 and of 6
+// These are more layouts of weights for grouped formats (group_weights.cuh): integers of 1, 2, 3 and 5 bits, small floats of 8 and of 6
 // bits, and codes of 4 bits that choose out of 16 numbers.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace tenon::cuda {
 
-// A plane of 1, 2 or 4 bits of each code, [lane][Bits u32]: of a k-step a lane has 8 Bits bits in a word, or 16 for 4 bits.
+// This is a plane of 1, 2 or 4 bits of each code, [lane][Bits u32]: of a k-step a lane has 8 Bits bits in a word, or 16 for 4 bits.
 // In either half of a word, and of a k-step alone, bits 0.. are (row g, k0), bits 4.. (row g, k0 + 2), bits 8.. and 12.. the
 // same of row g + 8, and the upper half has k0 + 1 and k0 + 3; k-steps of a word lie Bits bits apart. So a shift and two
 // masks make two registers of an A fragment, k0 + 2 and k0 + 3 in it 16 times too large (Nibbles is the plane of 4 bits).
@@ -51,13 +51,13 @@ struct BitPlane {
     }
   }
 
-  // As GroupWeights says, but for the bits of codes from `at` on alone.
+  // Does what GroupWeights says of unpack(), but for the bits of codes from `at` on alone.
   static __device__ void add_unpacked(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t at,
                                       uint32_t (&q)[2][8]) {
     const auto* words = reinterpret_cast<const uint32_t*>(from + 4 * Bits * lane);
     for (uint32_t i = 0; i < 16; ++i) {
       const uint32_t row = i / 8, k = i % 8, step = 2 * block + k / 4;
-      const uint32_t bits = words[step / kSteps] >> (step % kSteps * Bits + place(row, k));
+      const uint32_t bits = words[step / kSteps] >> (step % kSteps * Bits + first_bit(row, k));
       q[row][k] |= (bits & ((1U << Bits) - 1)) << at;
     }
   }
@@ -65,7 +65,7 @@ struct BitPlane {
   static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, uint32_t at, const uint32_t (&q)[8]) {
     to += lane_offset(row, k) / 4 * Bits;
     for (uint32_t i = 0; i < 8; ++i) {
-      const uint32_t step = k / 32 * 2 + i / 4, bit = step % kSteps * Bits + place(row / 8, i);
+      const uint32_t step = k / 32 * 2 + i / 4, bit = step % kSteps * Bits + first_bit(row / 8, i);
       uint8_t& byte = to[step / kSteps * 4 + bit / 8];
       const uint32_t mask = ((1U << Bits) - 1) << bit % 8;
       byte = static_cast<uint8_t>((byte & ~mask) | ((q[i] >> at << bit % 8) & mask));
@@ -73,8 +73,8 @@ struct BitPlane {
   }
 
  private:
-  // The place in a word of the i-th of 8 k, of row g (0) or g + 8 (1).
-  static __device__ uint32_t place(uint32_t row, uint32_t i) { return 8 * row + i % 2 * 16 + i % 4 / 2 * 4; }
+  // Returns the first bit in a word of the i-th of 8 k, of row g (0) or g + 8 (1).
+  static __device__ uint32_t first_bit(uint32_t row, uint32_t i) { return 8 * row + i % 2 * 16 + i % 4 / 2 * 4; }
 
   uint32_t words_[Bits];
 };
@@ -116,7 +116,7 @@ struct PlaneWeights : IntegerWeights<Bias> {
   Upper upper_;
 };
 
-// Integers of 3 bits. A row has 8 pairs of a lane's codes in 64 k, pair n = 2 * k-step + (0: k0 and k0 + 1, 1: k0 + 2 and k0 + 3),
+// This lays out integers of 3 bits. A row has 8 pairs of a lane's codes in 64 k, pair n = 2 * k-step + (0: k0 and k0 + 1, 1: k0 + 2 and k0 + 3),
 // each in the lower and the upper half of a word: [lane][row g, row g + 8] u32, of whose halves bits 3n have the pairs 0 to 4,
 // then [lane] u32, of whose halves the lower bytes are row g's and the upper ones row g + 8's: bits 0 and 3 have the pairs 5
 // and 6, and bits 6 and 7 the lower bits of pair 7, whose third bit is bit 15 of the row's own word. So a mask, and of every
@@ -199,18 +199,18 @@ struct ThreeBits : IntegerWeights<Bias> {
     const __half2 halves = detail::as_halves(bits);
     return detail::as_bits(kWith == 0 ? __hmul2(halves, down) : __hfma2(halves, down, rest));
   }
-  // The pair of the i-th of 8 k.
+  // Returns the number of the pair that the i-th of 8 k is in.
   static __device__ uint32_t pair(uint32_t block, uint32_t i) { return 4 * block + i / 2; }
   template <class Word>
-  static __device__ void set(Word& word, uint32_t place, uint32_t mask, uint32_t q) {
-    word = static_cast<Word>((word & ~(mask << place)) | (q & mask) << place);
+  static __device__ void set(Word& word, uint32_t bit, uint32_t mask, uint32_t q) {
+    word = static_cast<Word>((word & ~(mask << bit)) | (q & mask) << bit);
   }
 
-  uint2 own_;  // of row g, of row g + 8
+  uint2 own_;  // x: row g; y: row g + 8
   uint32_t shared_;
 };
 
-// How unsigned integers of so many bits lie; those of 7 bits are bytes.
+// This is the layout of unsigned integers of kBits bits; those of 7 bits are bytes.
 template <uint32_t kBits>
 using UnsignedWeights = std::conditional_t<
     (kBits > 6), Bytes<0>,
@@ -219,7 +219,7 @@ using UnsignedWeights = std::conditional_t<
         std::conditional_t<kBits == 4, Nibbles<0>,
                            std::conditional_t<kBits == 3, ThreeBits<0>, PlaneWeights<(kBits > 6 ? 1 : kBits)>>>>>;
 
-// Small floats (sdk/small_floats.h): Codes lays out their codes. A code's bits, shifted, are a half that is the value / kUnit.
+// This makes weights of small floats (sdk/small_floats.h): Codes lays out their codes. A code's bits, shifted, are a half that is the value / kUnit.
 template <class Codes, class SmallFloat>
 struct FloatWeights : Codes {
   static_assert(!Codes::kStaggered);
@@ -255,19 +255,19 @@ struct SixBitFloats {
   struct Words {
     uint32_t lower, upper;
   };
-  // Two codes as the two halves of a register, which have the numbers / kUnit.
+  // Returns two codes as the two halves of a register, which have the numbers / kUnit.
   // step: of 64 k; second: k0 + 2 and k0 + 3.
   static constexpr __host__ __device__ uint32_t halves(const Words& w, uint32_t step, uint32_t second) {
-    constexpr uint32_t kBoth = 0x00010001, kNibble = (15U << kPlace) * kBoth,
-                       kPair = (1U << (kPlace + 4) | 0x8000U) * kBoth;
-    return (rotated(w.lower, kPlace - lower_place(step, second)) & kNibble) |
-           (rotated(w.upper, kPlace + 4 - upper_place(step, second)) & kPair);
+    constexpr uint32_t kBoth = 0x00010001, kNibble = (15U << kFirstBit) * kBoth,
+                       kPair = (1U << (kFirstBit + 4) | 0x8000U) * kBoth;
+    return (rotated(w.lower, kFirstBit - lower_bit(step, second)) & kNibble) |
+           (rotated(w.upper, kFirstBit + 4 - upper_bit(step, second)) & kPair);
   }
   // Adds a code to words that are zero there. odd: k0 + 1 or k0 + 3.
   static constexpr __host__ __device__ void add(Words& w, uint32_t step, uint32_t second, uint32_t odd, uint32_t q) {
-    const uint32_t place = 16 * odd + upper_place(step, second);
-    w.lower |= (q & 15) << (16 * odd + lower_place(step, second));
-    w.upper |= rotated(q >> 4 & 1, place) | rotated(q >> 5 & 1, place + kToSign);
+    const uint32_t bit = 16 * odd + upper_bit(step, second);
+    w.lower |= (q & 15) << (16 * odd + lower_bit(step, second));
+    w.upper |= rotated(q >> 4 & 1, bit) | rotated(q >> 5 & 1, bit + kToSign);
   }
 
   __device__ __forceinline__ void load(uint32_t address) {
@@ -290,7 +290,7 @@ struct SixBitFloats {
     for (uint32_t i = 0; i < 16; ++i) {
       const uint32_t row = i / 8, step = 2 * block + i / 4 % 2;
       const uint32_t half = halves({lower[row], upper[row]}, step, i / 2 % 2) >> (16 * (i % 2));
-      q[row][i % 8] = (half >> kPlace & 31) | (half >> 10 & 32);
+      q[row][i % 8] = (half >> kFirstBit & 31) | (half >> 10 & 32);
     }
   }
   static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
@@ -309,19 +309,19 @@ struct SixBitFloats {
   }
 
  private:
-  // A half has the lower four bits from here on, then the fifth, and the sign at the top.
-  static constexpr uint32_t kPlace = SmallFloat::kShift, kToSign = 15 - (kPlace + 4);
+  // A half has the lower four bits from kFirstBit on, then the fifth, and the sign at the top.
+  static constexpr uint32_t kFirstBit = SmallFloat::kShift, kToSign = 15 - (kFirstBit + 4);
   static_assert(kToSign == 3 || kToSign == 4);
 
   static constexpr __host__ __device__ uint32_t rotated(uint32_t word, uint32_t left) {
     return left % 32 == 0 ? word : word << left % 32 | word >> (32 - left % 32);
   }
-  // Where a half of a word has the lower bits of a code, and the first of its upper two, which are kToSign apart: such
-  // pairs fill a word, of which the last may go on in the next half.
-  static constexpr __host__ __device__ uint32_t lower_place(uint32_t step, uint32_t second) {
+  // These say at which bit of a half of a word the lower bits of a code begin, and where the first of its upper two is. The upper
+  // two are kToSign apart: such pairs fill a word, of which the last may go on in the next half.
+  static constexpr __host__ __device__ uint32_t lower_bit(uint32_t step, uint32_t second) {
     return 8 * (step % 2) + 4 * second;
   }
-  static constexpr __host__ __device__ uint32_t upper_place(uint32_t step, uint32_t second) {
+  static constexpr __host__ __device__ uint32_t upper_bit(uint32_t step, uint32_t second) {
     const uint32_t n = 2 * step + second;
     return kToSign == 3 ? 2 * n : n + n / 4 * 4;
   }
@@ -330,9 +330,9 @@ struct SixBitFloats {
   uint2 upper_;
 };
 
-// Codes of 4 bits of a Book: 16 numbers Book::value(code), which products round to fp16. [lane][a u32 a k-step], of which
-// bits 0-3 and 4-7 are (row g, k0) and (row g, k0 + 1), 8-15 the same of row g + 8, and the upper half has k0 + 2 and
-// k0 + 3. So each byte is two codes of a register of an A fragment. Every other k-step looks them up in a table of all bytes in
+// This lays out codes of 4 bits of a Book: 16 numbers Book::value(code), which products round to fp16. The order is [lane][a u32 a
+// k-step]; of the u32, bits 0-3 and 4-7 are (row g, k0) and (row g, k0 + 1), 8-15 the same of row g + 8, and the upper half has
+// k0 + 2 and k0 + 3. So each byte is two codes of a register of an A fragment. Every other k-step looks them up in a table of all bytes in
 // shared memory, of which sixteen copies lie side by side, one for two lanes, so that few lanes wait for each other; the others
 // permute bytes, so that shared memory and arithmetic have as much to do.
 template <class Book>
@@ -343,7 +343,7 @@ struct BookWeights {
   static constexpr uint32_t kBytes = 512, kCopies = 16, kTableBytes = 256 * kCopies * 4;
   static __device__ float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
 
-  // By all threads of a block, which then wait for each other.
+  // All threads of a block call it, and then wait for each other.
   static __device__ void make_table() {
     for (uint32_t i = threadIdx.x; i < 256 * kCopies / 4; i += blockDim.x) {
       uint32_t of_bytes[4];
@@ -380,7 +380,7 @@ struct BookWeights {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) a[i] = load_shared_4(__byte_perm(word, 0, kByte + i) * kEntry + own);
   }
-  // The same without it. A permutation of bytes looks up four codes of 3 bits, and bit 3 chooses between two of them.
+  // Does the same without the table. A permutation of bytes looks up four codes of 3 bits, and bit 3 chooses between two of them.
   static __device__ __forceinline__ void permute(uint32_t word, uint32_t (&a)[4]) {
     const uint32_t in_upper = word << 4;  // bits 3 of even codes, where odd ones have theirs: at the top of bytes
     const uint32_t choice[2] = {permuted_bytes(word, in_upper, 0x9d8c), permuted_bytes(word, in_upper, 0xbfae)};
@@ -401,7 +401,7 @@ struct BookWeights {
       a[2 * i + 1] = __byte_perm(bytes[0], bytes[1], 0x7362);
     }
   }
-  // The lower bytes of the 16 numbers as halves, four a word, and the upper ones.
+  // These are the lower bytes of the 16 numbers as halves, four a word, and the upper ones.
   struct Halves {
     uint32_t bytes[2][4];
   };
@@ -414,7 +414,7 @@ struct BookWeights {
     }
     return all;
   }
-  // The block's: [byte][copy] two halves.
+  // Returns the block's table: two halves for each [byte][copy].
   static __device__ __forceinline__ uint8_t* table() {
     __shared__ __align__(16) uint8_t bytes[kTableBytes];
     return bytes;

@@ -1,4 +1,4 @@
-// CUDA's errors as the SDK's. TENON_CUDA_CHECK(call) throws with the expression and what CUDA says of it.
+// CUDA's errors become the SDK's. TENON_CUDA_CHECK(call) throws with the expression and what CUDA says of it.
 #pragma once
 
 #include <cuda_runtime_api.h>

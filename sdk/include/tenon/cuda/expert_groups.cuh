@@ -20,7 +20,7 @@ struct ExpertGroups {
 
   // The number of groups that is enough for any routing: full ones, and one more for each expert and for skipped rows.
   static uint32_t most(uint32_t rows, uint32_t experts) { return std::min(rows, rows / kRows + experts + 1); }
-  // Fields of a group; a reference where the groups may be written.
+  // These return fields of a group, by reference where the groups may be written.
   template <class T>
   static __host__ __device__ T& expert(T* groups, uint32_t group) {
     return groups[group * kWords];
@@ -40,8 +40,8 @@ struct GroupRowsOperand {
   enum : uint32_t { kGroups, kExperts, kLive };
 };
 
-// Run by one block. Bucket 0 is for rows that are skipped, e + 1 for those of expert e; a row gets the first place in its
-// bucket that is free, since no row's result depends on its neighbours.
+// One block runs this. Bucket 0 is for rows that are skipped, e + 1 for those of expert e; a row gets the first free rank in
+// its bucket, since no row's result depends on its neighbours.
 static __global__ void group_rows_kernel(const GroupRowsArgs a, const int32_t* expert, const uint32_t* live,
                                          int32_t* groups) {
   __shared__ uint32_t counts[kMostExperts + 1], first[kMostExperts + 1];
@@ -67,10 +67,10 @@ static __global__ void group_rows_kernel(const GroupRowsArgs a, const int32_t* e
   }
   __syncthreads();
   for (uint32_t r = threadIdx.x; r < rows; r += blockDim.x) {
-    const uint32_t b = bucket(r), place = atomicAdd(counts + b, 1U);
-    const uint32_t group = first[b] + place / ExpertGroups::kRows;
-    ExpertGroups::row(groups, group, place % ExpertGroups::kRows) = static_cast<int32_t>(r);
-    if (place % ExpertGroups::kRows == 0) ExpertGroups::expert(groups, group) = static_cast<int32_t>(b) - 1;
+    const uint32_t b = bucket(r), rank = atomicAdd(counts + b, 1U);
+    const uint32_t group = first[b] + rank / ExpertGroups::kRows;
+    ExpertGroups::row(groups, group, rank % ExpertGroups::kRows) = static_cast<int32_t>(r);
+    if (rank % ExpertGroups::kRows == 0) ExpertGroups::expert(groups, group) = static_cast<int32_t>(b) - 1;
   }
 }
 

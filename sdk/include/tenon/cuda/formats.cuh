@@ -25,7 +25,7 @@ struct RowInfo {
   float total;    // the sum of the scaled share, if kTotal
 };
 
-// A lane's part of the product of a tile and a row of x.
+// A lane has this of the product of a tile and a row of x: the sums of packed rows g (low) and g + 8 (high).
 struct RowPair {
   float low, high;  // the sums of row g = lane / 4 of the tile, and of row g + 8
 };
@@ -46,9 +46,9 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kSegmentBytes } -> std::convertible_to<uint32_t>;
   // A lane keeps so many sums for a tile and a row block of paired x.
   { F::kAcc } -> std::convertible_to<uint32_t>;
-  // So many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0: no groups.
+  // This many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0: no groups.
   { F::kGroup } -> std::convertible_to<uint32_t>;
-  // So many groups of one row of x lie side by side in columns of B and are scaled at once.
+  // This many groups of one row of x lie side by side in columns of B and are scaled at once.
   { F::kSpread } -> std::convertible_to<uint32_t>;
   // true: x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
   { F::kScaled } -> std::convertible_to<bool>;
@@ -214,7 +214,7 @@ struct HalfFormat {
   }
 };
 
-// int8, stored as w + 128: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. The rows have scales.
+// This format is int8, stored as w + 128: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. The rows have scales.
 template <uint32_t Blocks = 2>
 struct Int8Format {
   using Half = __half;
@@ -253,7 +253,7 @@ struct Int8Format {
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return k % kSegmentK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
   }
-  // q: -128 to 127.
+  // Stores four q of a row, each from -128 to 127.
   static __device__ void put(uint8_t* quad, const int (&q)[4]) {
     uint32_t word = 0;
     for (int i = 0; i < 4; ++i) word |= static_cast<uint32_t>(q[i] + 128) << 8 * i;
@@ -266,7 +266,7 @@ struct Int8Format {
   }
 };
 
-// fp32, multiplied in fp32: [8 k][lane][2 k of row g, 2 k of row g + 8].
+// This format is fp32, multiplied in fp32: [8 k][lane][2 k of row g, 2 k of row g + 8].
 struct F32Format {
   using Half = void;
   static constexpr uint32_t kBlocks = 1, kSegmentK = 32, kSegmentBytes = 2048, kAcc = 8, kGroup = 0, kSpread = 1;

@@ -24,7 +24,7 @@ namespace tenon::cuda {
 
 constexpr int64_t kSiluPieceRows = 2048;
 
-// y = epilogue(prologue(x) w^T) for bounds.rows rows; those from row_live[0] on come out as anything.
+// A call computes y = epilogue(prologue(x) w^T) for bounds.rows rows; those from row_live[0] on come out as anything.
 struct GemmCall {
   tenon_tid x;            // (rows, k) f32 or, without a norm, w_format; rows may be strided
   tenon_tid w;            // (n, k) row-major, dense, w_format
@@ -144,7 +144,7 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   emit<&gemm>(rec, spec, p, TENON_OP_FOREIGN);
 }
 
-// Rows [first, first + rows) of a tensor.
+// Returns a view of the rows [first, first + rows) of a tensor.
 inline tenon_tid row_slice(sdk::Recorder& rec, tenon_tid of, int64_t first, int64_t rows) {
   tenon_tensor t = rec.describe(of);
   t.dim[0] = rows;

@@ -111,7 +111,7 @@ inline bool vectored(std::initializer_list<const void*> pointers, std::initializ
   return true;
 }
 
-// f(T()) for the type of a format.
+// Calls f(T()), where T is the type of a format's elements.
 template <class F>
 void with_float_type(tenon_format format, F&& f) {
   switch (format) {

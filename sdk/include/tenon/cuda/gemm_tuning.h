@@ -39,8 +39,8 @@ inline void check_lt(cublasStatus_t status, const char* expression) {
 }
 #define TENON_CUBLASLT_CHECK(call) ::tenon::cuda::detail::check_lt((call), #call)
 
-// Computes y (rows, n) = x (rows, k) w (n, k)^T [+ addend] [+ bias]; strides of rows are in elements. Of x and w in e4m3
-// each row has a scale, which its numbers are to be multiplied by; other types have none. Of int8 y is int32, with nothing added.
+// Computes y (rows, n) = x (rows, k) w (n, k)^T [+ addend] [+ bias]; strides of rows are in elements. If x and w are e4m3, each
+// row has a scale, which its numbers are to be multiplied by; other types have none. With x and w in int8, y is int32 and nothing is added.
 struct Product {
   int64_t rows, n, k, x_stride, y_stride, addend_stride;  // addend_stride 0: no addend
   int32_t in, out, biased, padding;                       // cudaDataType; 0 or 1
@@ -73,7 +73,7 @@ struct Algorithm {
   cublasLtMatmulAlgo_t raw;
 };
 
-// A product in cuBLASLt's words: column-major, so y^T = w x^T with w transposed.
+// This describes a product in cuBLASLt's words: column-major, so y^T = w x^T with w transposed.
 class LtProduct {
  public:
   LtProduct(cublasLtHandle_t handle, const Product& p, const ProductPointers& at)
@@ -327,7 +327,7 @@ class ProductRunner {
 template <class Use>
 auto with_product_runner(const Use& use) {
   static std::mutex mutex;
-  // Never destroyed: at the process's end the driver may be gone already.
+  // It is never destroyed: at the process's end the driver may be gone already.
   static auto& runners = *new std::map<int, ProductRunner>;
   const std::lock_guard lock(mutex);
   int device = 0;

@@ -40,7 +40,7 @@ concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n,
   { S::kHeader } -> std::convertible_to<uint32_t>;
   { S::kGroupBytes } -> std::convertible_to<uint32_t>;
   // Returns the offset in bytes of the scale of (row, group).
-  { S::place(n, n) } -> std::same_as<uint32_t>;
+  { S::byte_offset(n, n) } -> std::same_as<uint32_t>;
   // load(memory, group, g) returns the words of rows g and g + 8.
   { S::load(shared, n, n) } -> std::same_as<typename S::Words>;
   { S::load(plain, n, n) } -> std::same_as<typename S::Words>;
@@ -60,7 +60,7 @@ struct ScalePairs {
   using Words = uint2;
   static constexpr bool kOffsets = true, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 64;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 8 + row / 8 * 4;
   }
   template <ScaleMemory Memory>
@@ -75,12 +75,12 @@ struct ScalePairs {
   }
 };
 
-// s in fp16: [group][g][row g, row g + 8].
+// These are s in fp16: [group][g][row g, row g + 8].
 struct HalfScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 32;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 4 + row / 8 * 2;
   }
   template <ScaleMemory Memory>
@@ -93,7 +93,7 @@ struct HalfScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// The two levels of GGUF's K types: s = d * sc and z = -dmin * m, where a row has fp16 d and dmin in all of the segment,
+// These are the two levels of GGUF's K types: s = d * sc and z = -dmin * m, where a row has fp16 d and dmin in all of the segment,
 // and a group has int8 sc and uint8 m. Without offsets there are d and sc alone.
 // [g][row g, row g + 8], then [group][g][row g, row g + 8].
 template <bool Offsets>
@@ -105,8 +105,8 @@ struct TwoLevelScales {
   static constexpr bool kOffsets = Offsets, kRowScales = false;
   static constexpr uint32_t kRowBytes = Offsets ? 4 : 2, kRowGroupBytes = Offsets ? 2 : 1;
   static constexpr uint32_t kHeader = kTileRows * kRowBytes, kGroupBytes = kTileRows * kRowGroupBytes;
-  static __host__ __device__ uint32_t row_place(uint32_t row) { return (row % 8 * 2 + row / 8) * kRowBytes; }
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t row_byte_offset(uint32_t row) { return (row % 8 * 2 + row / 8) * kRowBytes; }
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return kHeader + group * kGroupBytes + (row % 8 * 2 + row / 8) * kRowGroupBytes;
   }
   template <ScaleMemory Memory>
@@ -130,12 +130,12 @@ struct TwoLevelScales {
   }
 };
 
-// s in f32: [group][g][row g, row g + 8].
+// These are s in f32: [group][g][row g, row g + 8].
 struct FloatScales {
   using Words = uint2;
   static constexpr bool kOffsets = false, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 64;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 8 + row / 8 * 4;
   }
   template <ScaleMemory Memory>
@@ -148,14 +148,14 @@ struct FloatScales {
   static __device__ __forceinline__ float offset(const Words&, uint32_t) { return 0; }
 };
 
-// (s, z) in f32: [group][g][row g, row g + 8].
+// These are (s, z) in f32: [group][g][row g, row g + 8].
 struct FloatPairs {
   struct Words {
     uint2 of_rows[2];
   };
   static constexpr bool kOffsets = true, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 128;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 16 + row / 8 * 8;
   }
   template <ScaleMemory Memory>
@@ -167,12 +167,12 @@ struct FloatPairs {
   static __device__ __forceinline__ float offset(const Words& w, uint32_t i) { return __uint_as_float(w.of_rows[i].y); }
 };
 
-// s = the row's scale times a byte: [group][g][row g, row g + 8].
+// Here s is the row's scale times a byte: [group][g][row g, row g + 8].
 struct ByteScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = true;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 2 + row / 8;
   }
   template <ScaleMemory Memory>
@@ -183,12 +183,12 @@ struct ByteScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// s = 2^(byte - 127): [group][g][row g, row g + 8].
+// Here s is 2^(byte - 127): [group][g][row g, row g + 8].
 struct ExponentScales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 2 + row / 8;
   }
   static __device__ __forceinline__ float power(uint32_t exponent) {
@@ -202,13 +202,13 @@ struct ExponentScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// s = the row's scale times a number in e4m3, whose bits are those of a half that is 256 times smaller:
+// Here s is the row's scale times a number in e4m3, whose bits are those of a half that is 256 times smaller:
 // [group][g][row g, row g + 8].
 struct E4m3Scales {
   using Words = uint32_t;
   static constexpr bool kOffsets = false, kRowScales = true;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 16;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 2 + row / 8;
   }
   template <ScaleMemory Memory>
@@ -226,7 +226,7 @@ struct NoScales {
   struct Words {};
   static constexpr bool kOffsets = false, kRowScales = true;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 0;
-  static __host__ __device__ uint32_t place(uint32_t, uint32_t) { return 0; }
+  static __host__ __device__ uint32_t byte_offset(uint32_t, uint32_t) { return 0; }
   template <ScaleMemory Memory>
   static __device__ __forceinline__ Words load(const Memory&, uint32_t, uint32_t) {
     return {};
@@ -235,7 +235,7 @@ struct NoScales {
   static __device__ __forceinline__ float offset(Words, uint32_t) { return 0; }
 };
 
-// s in 16 bits, and an integer zero point from 0 to 255: w = s (q - zero).
+// These are s in 16 bits, and an integer zero point from 0 to 255: w = s (q - zero).
 // [group]([g][s of row g, of row g + 8], then [g][zero of row g, of row g + 8]).
 template <HalfType H>
 struct ScalesWithZeroPoints {
@@ -244,10 +244,10 @@ struct ScalesWithZeroPoints {
   };
   static constexpr bool kOffsets = true, kRowScales = false;
   static constexpr uint32_t kHeader = 0, kGroupBytes = 48, kZeros = 32;
-  static __host__ __device__ uint32_t place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + row % 8 * 4 + row / 8 * 2;
   }
-  static __host__ __device__ uint32_t zero_place(uint32_t row, uint32_t group) {
+  static __host__ __device__ uint32_t zero_byte_offset(uint32_t row, uint32_t group) {
     return group * kGroupBytes + kZeros + row % 8 * 2 + row / 8;
   }
   template <ScaleMemory Memory>

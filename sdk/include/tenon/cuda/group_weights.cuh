@@ -62,7 +62,7 @@ __device__ __forceinline__ uint32_t masked(uint32_t word) {
   return bits;
 }
 
-// 4 bits: [lane][a u32 a k-step]. Of the u32, bits 0-3 are (row g, k0), 4-7 (row g, k0 + 2), 8-15 the same of row g + 8,
+// These have 4 bits: [lane][a u32 a k-step]. Of the u32, bits 0-3 are (row g, k0), 4-7 (row g, k0 + 2), 8-15 the same of row g + 8,
 // and the upper half has k0 + 1 and k0 + 3. Two masks and a shift make an A fragment of it; k0 + 2 and k0 + 3 come out
 // 16 times too large, and x is 16 times too small there.
 template <int Bias>
@@ -102,7 +102,7 @@ struct Nibbles : IntegerWeights<Bias> {
   uint4 words_;
 };
 
-// 6 bits: the lower four as Nibbles, then the upper two, [lane][a u32 a block of 32 k]. Of the u32, bits 4-5 are
+// These have 6 bits: the lower four as Nibbles, then the upper two, [lane][a u32 a block of 32 k]. Of the u32, bits 4-5 are
 // (row g, k0), 6-7 (row g, k0 + 2), 0-3 the same of the next k-step, 8-15 the same of row g + 8, and the upper half has
 // k0 + 1 and k0 + 3.
 template <int Bias>
@@ -158,7 +158,7 @@ struct Sixes : IntegerWeights<Bias> {
   uint2 upper_;
 };
 
-// 8 bits: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8].
+// These have 8 bits: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8].
 template <int Bias>
 struct Bytes : IntegerWeights<Bias> {
   static constexpr bool kStaggered = false;

@@ -2,7 +2,7 @@
 //
 //   w = s * (q - bias) + z,  q unsigned integers, or the numbers that codes stand for
 //
-// A segment is [64 k of weights (group_weights.cuh)], then its scales (group_scales.cuh). A group is multiplied as the
+// A segment is [bundle of 64 k of weights (group_weights.cuh)], then its scales (group_scales.cuh). A group is multiplied as the
 // integers that it has, and its sum of 16 weights by 8 columns is scaled once: with c = sum of q x and X = sum of x over
 // the group's k, the group adds s * c + (z - bias * s) * X; without bias and offset s * c.
 //
@@ -23,8 +23,8 @@ struct GroupedFormat {
   static constexpr int kBias = Weights::kBias;
   static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kGroup = Group, kGroups = kSegmentK / Group;
   static constexpr uint32_t kSpread = Group <= kSegmentK / 2 ? 2 : 1, kAcc = 2 * kSpread;
-  static constexpr uint32_t kQuads = Blocks / 2;                 // a quad is 64 k
-  static constexpr uint32_t kScales = Weights::kBytes * kQuads;  // where the scales begin
+  static constexpr uint32_t kBundles = Blocks / 2;                 // in a segment; a bundle is 64 k
+  static constexpr uint32_t kScales = Weights::kBytes * kBundles;  // where the scales begin
   static constexpr uint32_t kSegmentBytes = kScales + Scales::kHeader + Scales::kGroupBytes * kGroups;
   static constexpr bool kScaled = true, kTotal = false, kRowScales = Scales::kRowScales;
   static constexpr bool kStaggered = Weights::kStaggered, kNeedsSums = kBias != 0 || Scales::kOffsets;
@@ -37,19 +37,19 @@ struct GroupedFormat {
                                                   const uint32_t (&segment)[kTiles], X& x) {
     constexpr bool kSixteens = Group < 32 && !X::kSpreads;
     GroupSums<X, kPresent, kRowBlocks> sums;
-    const auto multiply_quad = [&](uint32_t quad) {
+    const auto multiply_bundle = [&](uint32_t bundle) {
       if constexpr (kSixteens) {
-        multiply_sixteens<kPresent>(acc, segment, x, quad);
+        multiply_sixteens<kPresent>(acc, segment, x, bundle);
       } else {
-        multiply_steps(acc, segment, x, quad, sums);
+        multiply_steps(acc, segment, x, bundle, sums);
       }
     };
     if constexpr (kRowBlocks == 1 && Blocks <= 4) {
 #pragma unroll
-      for (uint32_t quad = 0; quad < kQuads; ++quad) multiply_quad(quad);
+      for (uint32_t bundle = 0; bundle < kBundles; ++bundle) multiply_bundle(bundle);
     } else {
 #pragma unroll 1  // registers
-      for (uint32_t quad = 0; quad < kQuads; ++quad) multiply_quad(quad);
+      for (uint32_t bundle = 0; bundle < kBundles; ++bundle) multiply_bundle(bundle);
     }
   }
   template <PreparedX X>
@@ -71,7 +71,7 @@ struct GroupedFormat {
   }
   // Returns the offset in a segment of a row's scale for the group that k is in.
   static __host__ __device__ uint32_t scale_offset(uint32_t row, uint32_t k) {
-    return kScales + Scales::place(row, k % kSegmentK / Group);
+    return kScales + Scales::byte_offset(row, k % kSegmentK / Group);
   }
   static __device__ void expand(const uint8_t* segment, uint32_t block, uint32_t lane, float (&weights)[2][8]) {
     const auto scales = Scales::load(PlainBytes{segment + kScales}, (32 * block + 8 * (lane % 4)) / Group, lane / 4);
@@ -95,28 +95,28 @@ struct GroupedFormat {
   // belongs to one group.
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
   static __device__ __forceinline__ void multiply_steps(float (&acc)[kTiles][kRowBlocks][kSums],
-                                                        const uint32_t (&segment)[kTiles], X& x, uint32_t quad,
+                                                        const uint32_t (&segment)[kTiles], X& x, uint32_t bundle,
                                                         GroupSums<X, kPresent, kRowBlocks>& sums) {
-    // So many k are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
-    constexpr uint32_t kSpan = X::kSpreads ? kSpread * Group : Group;
+    // This many k are summed before they are scaled; with several groups side by side, lane % 4 is the lane's group.
+    constexpr uint32_t kScaledK = X::kSpreads ? kSpread * Group : Group;
     const uint32_t own = X::kSpreads ? lane_id() % kSpread : 0;
     Weights weights[kPresent];  // by tile
 #pragma unroll
-    for (int t = 0; t < kPresent; ++t) weights[t].load(segment[t] + Weights::kBytes * quad);
+    for (int t = 0; t < kPresent; ++t) weights[t].load(segment[t] + Weights::kBytes * bundle);
 #pragma unroll
     for (uint32_t step = 0; step < 4; ++step) {
-      const uint32_t k = 64 * quad + 16 * step, group = k / kSpan * (kSpan / Group);
-      if (k % kSpan == 0) begin_group(sums, x, group + own);
+      const uint32_t k = 64 * bundle + 16 * step, group = k / kScaledK * (kScaledK / Group);
+      if (k % kScaledK == 0) begin_group(sums, x, group + own);
       uint4 fragment[kRowBlocks];
 #pragma unroll
-      for (int n = 0; n < kRowBlocks; ++n) fragment[n] = x.fragment(2 * quad + step / 2, n);
+      for (int n = 0; n < kRowBlocks; ++n) fragment[n] = x.fragment(2 * bundle + step / 2, n);
 #pragma unroll
       for (int t = 0; t < kPresent; ++t) {
         uint32_t a[4];
         weights[t].fragments(step, a);
 #pragma unroll
         for (int n = 0; n < kRowBlocks; ++n) mma_step<Half>(sums.c[t][n], a, fragment[n], step % 2);
-        if ((k + 16) % kSpan != 0) continue;
+        if ((k + 16) % kScaledK != 0) continue;
         const auto scales = Scales::load(SharedBytes{segment[t] + kScales}, group + own, lane_id() / 4);
 #pragma unroll
         for (int n = 0; n < kRowBlocks; ++n) {
@@ -142,10 +142,10 @@ struct GroupedFormat {
   // lanes hold a group of 16, over both k-steps. The other half of the lanes multiply zeros instead of x.
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
   static __device__ __forceinline__ void multiply_sixteens(float (&acc)[kTiles][kRowBlocks][kSums],
-                                                           const uint32_t (&segment)[kTiles], X& x, uint32_t quad) {
+                                                           const uint32_t (&segment)[kTiles], X& x, uint32_t bundle) {
     Weights weights[kPresent];  // by tile
 #pragma unroll
-    for (int t = 0; t < kPresent; ++t) weights[t].load(segment[t] + Weights::kBytes * quad);
+    for (int t = 0; t < kPresent; ++t) weights[t].load(segment[t] + Weights::kBytes * bundle);
 #pragma unroll
     for (uint32_t block = 0; block < 2; ++block) {
       uint32_t a[kPresent][2][4];  // [tile][k-step]: an A fragment
@@ -156,7 +156,7 @@ struct GroupedFormat {
       }
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
-        const uint32_t group = 4 * quad + 2 * block + half;
+        const uint32_t group = 4 * bundle + 2 * block + half;
         const bool own = lane_id() % 4 / 2 == half;
         typename Scales::Words scales[kPresent];
 #pragma unroll
@@ -166,7 +166,7 @@ struct GroupedFormat {
 #pragma unroll
         for (int n = 0; n < kRowBlocks; ++n) {
           const auto sum = x.sum(group, n);
-          uint4 fragment = x.fragment(2 * quad + block, n);
+          uint4 fragment = x.fragment(2 * bundle + block, n);
           if (!own) fragment = {0, 0, 0, 0};
 #pragma unroll
           for (int t = 0; t < kPresent; ++t) {

@@ -1,4 +1,4 @@
-// The rotation of tenon/sdk/hadamard.h by a warp, with the same bits.
+// A warp does the rotation of tenon/sdk/hadamard.h with this, and gets the same bits.
 #pragma once
 
 #include <cstdint>

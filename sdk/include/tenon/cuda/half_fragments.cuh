@@ -1,4 +1,4 @@
-// Packed weights (packed.cuh) as A fragments (mma.cuh) of halves that have the weights' values, 64 k at a time: for
+// This makes A fragments (mma.cuh) of packed weights (packed.cuh): halves that have the weights' values, 64 k at a time. It is for
 // products of so many rows that x is one half a value. The factor by which a format scales a whole row (kRowScales) is left to
 // the product.
 #pragma once
@@ -16,18 +16,18 @@ namespace tenon::cuda {
 template <class F>
 inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
-// HalfFragments<F>::load(segment, quad, a): a[k-step] gets an A fragment, of the 64 k `quad` of a stage that begins at
-// `segment` in shared memory. A format that is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there
+// HalfFragments<F>::load(segment, bundle, a) fills a[k-step] with an A fragment, from bundle number `bundle` (64 k) of a stage that
+// begins at the address `segment` in shared memory. A format that is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there
 // 16 times too small.
 template <PackedFormat F>
 struct HalfFragments;
 
 template <HalfType H, uint32_t Blocks>
 struct HalfFragments<HalfFormat<H, Blocks>> {
-  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t bundle, uint32_t (&a)[4][4]) {
 #pragma unroll
     for (uint32_t step = 0; step < 4; ++step) {
-      const uint4 w = load_shared(segment + 512 * (4 * quad + step) + 16 * lane_id());
+      const uint4 w = load_shared(segment + 512 * (4 * bundle + step) + 16 * lane_id());
       a[step][0] = w.x;
       a[step][1] = w.y;
       a[step][2] = w.z;
@@ -38,11 +38,11 @@ struct HalfFragments<HalfFormat<H, Blocks>> {
 
 template <uint32_t Blocks>
 struct HalfFragments<Int8Format<Blocks>> {
-  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t bundle, uint32_t (&a)[4][4]) {
     const __half2 offset = __float2half2_rn(1024 + Int8Format<Blocks>::kOffset);
 #pragma unroll
     for (uint32_t b = 0; b < 2; ++b) {
-      const uint4 w = load_shared(segment + 512 * (2 * quad + b) + 16 * lane_id());
+      const uint4 w = load_shared(segment + 512 * (2 * bundle + b) + 16 * lane_id());
       const uint32_t words[4] = {w.x, w.y, w.z, w.w};  // rows g and g + 8 of one k-step, then of the next
 #pragma unroll
       for (uint32_t i = 0; i < 8; ++i) {
@@ -58,16 +58,16 @@ template <GroupWeights Weights, GroupScales ScalesOf, uint32_t Group, uint32_t B
 struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
   using F = GroupedFormat<Weights, ScalesOf, Group, Blocks>;
 
-  static __device__ __forceinline__ void load(uint32_t segment, uint32_t quad, uint32_t (&a)[4][4]) {
-    segment += quad / F::kQuads * F::kSegmentBytes;
-    quad %= F::kQuads;
+  static __device__ __forceinline__ void load(uint32_t segment, uint32_t bundle, uint32_t (&a)[4][4]) {
+    segment += bundle / F::kBundles * F::kSegmentBytes;
+    bundle %= F::kBundles;
     Weights weights;
-    weights.load(segment + Weights::kBytes * quad);
+    weights.load(segment + Weights::kBytes * bundle);
     __half2 scale[2], offset[2];  // by rows g and g + 8; the offset is a zero point where there are such
 #pragma unroll
     for (uint32_t step = 0; step < 4; ++step) {
       if (step == 0 || (step == 2 && Group < 64)) {
-        const uint32_t k = 64 * quad + 16 * step + (Group < 32 ? 8 * (lane_id() % 4) : 0);
+        const uint32_t k = 64 * bundle + 16 * step + (Group < 32 ? 8 * (lane_id() % 4) : 0);
         const auto words = ScalesOf::load(SharedBytes{segment + F::kScales}, k / Group, lane_id() / 4);
 #pragma unroll
         for (uint32_t row = 0; row < 2; ++row) {

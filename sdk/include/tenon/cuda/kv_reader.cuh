@@ -1,4 +1,4 @@
-// KV planes on the GPU, the counterpart of tenon/sdk/cpu/kv_reader.h. Layout and checks are those of
+// Kernels read KV planes on the GPU through this, the counterpart of tenon/sdk/cpu/kv_reader.h. Layout and checks are those of
 // tenon/sdk/kv_layout.h. Every codec, scales and heads apart:
 //
 //   cuda::with_kv_codec(args.kv.k.codec, [&]<class C>(C) { launch(&my_kernel<C>, ...); });         in the op
@@ -35,7 +35,7 @@ __device__ __forceinline__ float to_float(__nv_bfloat16 x) {
   return __bfloat162float(x);
 }
 
-// Rounded to nearest even.
+// Returns x rounded to the nearest number of E, halves to even.
 template <class E>
 __device__ __forceinline__ E from_float(float x);
 template <>
@@ -108,7 +108,7 @@ void with_kv_codec(const KvLayout& kv, F&& f) {
   with_kv_codec(kv.k.codec, f);
 }
 
-// The cells of one head of one sequence. The plane of the memory stays where it is meanwhile.
+// These are the cells of one head of one sequence. The plane of the memory stays where it is meanwhile.
 class KvCells {
  public:
   __device__ KvCells(const KvMemory& m, uint32_t slot, uint32_t head)
@@ -177,7 +177,7 @@ class KvCells {
   uint32_t shift_;
 };
 
-// The rows of one head of one sequence, in a cache whose heads share their pages. It reads no scales.
+// These are the rows of one head of one sequence, in a cache whose heads share their pages. It reads no scales.
 class KvRows {
  public:
   __device__ KvRows(const KvMemory& m, uint32_t slot, uint32_t head)

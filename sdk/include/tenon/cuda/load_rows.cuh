@@ -1,4 +1,4 @@
-// While loading: rows of a file's matrix in device memory, on their way into a packed store (packed.cuh).
+// While a model is loaded, rows of a file's matrix lie in device memory, on their way into a packed store (packed.cuh).
 #pragma once
 
 #include <cuda_bf16.h>

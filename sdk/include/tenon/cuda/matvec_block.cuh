@@ -12,7 +12,7 @@
 
 namespace tenon::cuda {
 
-// The layout of a block's shared memory: offsets in bytes. The rings come first.
+// This is the layout of a block's shared memory: offsets in bytes. The rings come first.
 struct MatvecLayout {
   uint32_t x;         // [k] one row of x, 4 bytes a k; only kShared
   uint32_t sums;      // [group] f32, its sums; only kShared
@@ -21,7 +21,7 @@ struct MatvecLayout {
   uint32_t barriers;  // [warp][stage]
   uint32_t bytes;     // all
 };
-// rows: of x, 1 if kShared, else a multiple of 4.
+// rows counts the rows of x: 1 if kShared, else a multiple of 4.
 template <PackedFormat F, int kTiles, bool kShared>
 __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows, uint32_t stages) {
   const uint32_t padded = segments_of<F>(k) * F::kSegmentK, groups = F::kGroup == 0 ? 0 : padded / kGroupDivisor<F>;
@@ -156,7 +156,7 @@ struct PreparedRowSink {
     } else if constexpr (!kPaired) {
       to[((octet / 4 * kRowBlocks + row / 8) * 8 + row % 8) * 4 + octet % 4] = high;  // lane 4 * column + octet % 4
     } else {
-      // Lane 4 * column + octet % 4. The row's columns of B are 2 * (row % 4), with the high parts, and the next.
+      // The octet goes to lane 4 * column + octet % 4. The row's columns of B are 2 * (row % 4), with the high parts, and the next.
       to += ((octet / 4 * kRowBlocks + row / 4) * 8 + 2 * (row % 4)) * 4 + octet % 4;
       to[0] = high;
       to[4] = low;

@@ -1,4 +1,4 @@
-// Products by a warp (mma.sync), and halves (fp16 or bf16) on their way into them. Since sm_80.
+// A warp multiplies with these (mma.sync), and makes halves (fp16 or bf16) for it. They need sm_80 or later.
 //
 //   c (rows 16, columns 8) += a (rows 16, k 16) b (k 16, columns 8), with f32 sums
 //
@@ -43,7 +43,7 @@ __device__ __forceinline__ uint32_t permuted_bytes(uint32_t low, uint32_t high, 
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selectors));
   return bytes;
 }
-// The half in the lower 16 bits; the upper ones are 0.
+// Returns the half in the lower 16 bits; the upper ones are 0.
 template <HalfType Half>
 __device__ __forceinline__ float from_half(uint32_t bits) {
   if constexpr (std::is_same_v<Half, __half>) {
@@ -61,7 +61,7 @@ __device__ __forceinline__ uint32_t as_bits(__half2 h) {
 __device__ __forceinline__ __half2 as_halves(uint32_t bits) {
   return *reinterpret_cast<const __half2*>(&bits);
 }
-// Two halves of 1024. With an integer u below 1024 in the lower bits, a half is 1024 + u, exactly.
+// These are two halves of 1024. With an integer u below 1024 in the lower bits, a half is 1024 + u, exactly.
 inline constexpr uint32_t kThousand = 0x64006400;
 
 }  // namespace detail
@@ -121,14 +121,15 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t row) {
                : "r"(row)
                : "memory");
 }
-// The same, each matrix transposed: register m gets rows 2t and 2t + 1, half g.
+// Does the same with each matrix transposed: register m gets rows 2t and 2t + 1, half g.
 __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(row)
                : "memory");
 }
-// Of a matrix of 8 rows by 8 halves, of which a lane has row g, halves 2t and 2t + 1: the same of the transposed matrix.
+// Transposes a matrix of 8 rows by 8 halves. A lane gives row g, halves 2t and 2t + 1 (g = lane / 4, t = lane % 4), and gets the same
+// of the transposed matrix.
 __device__ __forceinline__ uint32_t transposed(uint32_t halves) {
   uint32_t r;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(halves));

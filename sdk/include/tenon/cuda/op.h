@@ -1,5 +1,5 @@
-// Operations of CUDA components: emit<Fn>() records one, and Fn launches its kernels through the Launch that it is
-// given.
+// CUDA components record their ops with this: emit<Fn>() records one, and Fn launches its kernels through the Launch that it is given.
+// docs/glossary.md has the words. An example:
 //
 //   enum Operand { kX, kY };  // in the order of `operands`
 //   void run(const Args& args, const cuda::Launch& launch) {
@@ -7,6 +7,10 @@
 //            args);
 //   }
 //   cuda::emit<run>(recorder, {.name = "my_op", .operands = operands, .chunks = {}}, args);
+//
+// emit() is called while a program is recorded, and throws Failed. Fn is called where tenon_op.launch is
+// ([capture] in tenon/abi/program.h): its launches may be captured once and replayed, so it waits for nothing and reads no tensor. It
+// may throw Failed.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,12 +27,12 @@ namespace tenon::cuda {
 using enum sdk::CostTerm;
 
 struct Grid {
-  dim3 blocks, threads;
-  size_t shared_bytes = 0;  // dynamic; see block_size.h
+  dim3 blocks, threads;     // threads: in a block
+  size_t shared_bytes = 0;  // dynamic shared memory of a block; see block_size.h
   dim3 cluster = {};        // blocks of a cluster; more than one needs sm_90
 };
 
-// Whether a kernel was compiled for clusters: since sm_90. Throws Failed.
+// Says whether a kernel was compiled for clusters, which sm_90 and later have. Throws Failed.
 template <class... P>
 bool has_clusters(void (*kernel)(P...)) {
   constexpr int kSince = 90;
@@ -42,20 +46,23 @@ class Launch {
  public:
   explicit Launch(const tenon_launch* raw) : raw_(raw) {}
 
+  // Returns the address of an operand, by its number in OpSpec::operands. Memory is the device's; the host owns it, as it owns the
+  // scratch memory below.
   template <class T>
   T* ptr(size_t operand) const {
     return static_cast<T*>(raw_->ptr[operand]);
   }
   template <class T = void>
-  T* scratch() const {  // shared with other ops: touch after the wait
+  T* scratch() const {  // OpSpec::scratch_bytes, which other ops use too: kernels touch it after the wait
     return static_cast<T*>(raw_->scratch);
   }
   template <class T = void>
-  T* zeroed() const {  // the op's own; zero when it starts, and it leaves it zero
+  T* zeroed() const {  // OpSpec::zeroed_bytes, the op's own: zero when it starts, and it leaves them zero
     return static_cast<T*>(raw_->zeroed);
   }
-  // Whether the host chose large blocks; only where the op names them in OpSpec::blocks.
+  // Says whether the host chose large blocks (block_size.h). It does so only if the op names them in OpSpec::blocks.
   bool large_blocks() const { return raw_->blocks == TENON_BLOCKS_LARGE; }
+  // Says whether an operand is stable: kernels may read it before the wait, since no earlier op of the program writes to it.
   bool stable(size_t operand) const { return (raw_->stable >> operand & 1) != 0; }
   cudaStream_t stream() const { return static_cast<cudaStream_t>(raw_->queue); }
 
@@ -96,8 +103,9 @@ class Launch {
   const tenon_launch* raw_;
 };
 
-// Emits an op that runs on a queue.  Fn: void (const Args&, const Launch&).  Args: trivially copyable, no pointers.
-// flags: TENON_OP_FOREIGN for kernels that do not keep the overlap contract.
+// Emits an op that runs on a queue. Fn is a void (const Args&, const Launch&). Args is trivially copyable and has no pointers: the
+// program keeps a copy. flags is TENON_OP_FOREIGN for kernels that do not keep the overlap contract (tenon/abi/program.h). Throws
+// Failed if the recorder does not take the op.
 template <auto Fn, class Args>
 void emit(sdk::Recorder& recorder, const sdk::OpSpec& spec, const Args& args, uint32_t flags = 0) {
   static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);

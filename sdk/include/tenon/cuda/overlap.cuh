@@ -1,4 +1,4 @@
-// The device side of the overlap contract (tenon/abi/program.h). A kernel first reads what is stable (weights, step
+// This is the device side of the overlap contract (tenon/abi/program.h). A kernel first reads what is stable (weights, step
 // state, older keys and values), and calls wait() before it reads or writes anything else. Every block calls wait() on
 // every path before it exits. On GPUs before Hopper these are nothing and kernels are launched plainly.
 #pragma once

@@ -142,7 +142,7 @@ class PackedScheme : public sdk::Quantization<T> {
                        .matrix_rows = site.rows[0],
                        .padding = 0,
                        .y_stride = out.stride[0] / kFloatBytes};
-    // In the order of LookupOperand.
+    // These are in the order of LookupOperand.
     std::vector<tenon_operand> operands = {
         {y, TENON_WRITE}, {index, TENON_READ}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
     for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({store[i], TENON_READ});
@@ -230,7 +230,7 @@ class PackedScheme : public sdk::Quantization<T> {
     if ((site.experts != 0) != (call.expert != 0)) {
       throw sdk::Failed("a routed site needs the rows' experts, and no other takes them");
     }
-    // In the order of PackedOperand.
+    // These are in the order of PackedOperand.
     std::vector<tenon_operand> operands = {
         {call.y, TENON_WRITE},
         {call.x, TENON_READ},
@@ -335,7 +335,7 @@ class PackedScheme : public sdk::Quantization<T> {
     if (a.experts != 0) {
       const GroupRowsArgs grouping{a.rows, a.experts, ExpertGroups::most(a.rows, a.experts)};
       const tenon_tid groups = rec.temp(sdk::tensor(TENON_I32, {grouping.groups, ExpertGroups::kWords}));
-      // In the order of GroupRowsOperand.
+      // These are in the order of GroupRowsOperand.
       const tenon_operand operands[] = {{groups, TENON_WRITE}, product[routing], product[PackedOperand::kLive]};
       emit<&run_group_rows>(rec, {.name = "group_rows", .operands = operands, .chunks = {}}, grouping);
       product[routing].tensor = groups;
@@ -343,7 +343,7 @@ class PackedScheme : public sdk::Quantization<T> {
     a.prepared = 1;
     const uint64_t bytes = Product::prepared_bytes(a);
     const tenon_tid prepared = rec.temp(sdk::tensor(TENON_U8, {static_cast<int64_t>(bytes)}));
-    // In the order of PrepareOperand: routing and norm follow each other in the product too.
+    // These are in the order of PrepareOperand: routing and norm follow each other in the product too.
     std::vector<tenon_operand> operands = {
         {prepared, TENON_WRITE}, product[PackedOperand::kX], product[PackedOperand::kLive]};
     const size_t given = (a.experts != 0 ? 1 : 0) + (a.has_norm != 0 ? 1 : 0);
@@ -362,7 +362,7 @@ class PackedScheme : public sdk::Quantization<T> {
     const tenon_format format = kPlainFormat<F>;
     const int64_t n = site.map.columns, k = site.k;
     const tenon_tid plain = rec.temp(sdk::tensor(format, {n, k}));
-    // In the order of UnpackOperand.
+    // These are in the order of UnpackOperand.
     std::vector<tenon_operand> operands = {{plain, TENON_WRITE}};
     for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({call.store[i], TENON_READ});
     sdk::OpSpec spec{.name = "unpack", .operands = operands, .chunks = {}};

@@ -50,7 +50,7 @@ __global__ void penalize_kernel(CandidateInput in, PenaltyPointers<Record> p, Pe
   }
 }
 
-// Penalty: a stateless functor, float (const Record&, float logit, uint32_t count).
+// Penalty is a stateless functor, float (const Record&, float logit, uint32_t count).
 template <class Record, class Penalty>
 void run_penalty(const CandidateGrid& g, const Launch& l) {
   l(&penalize_kernel<Record, Penalty>, entry_grid(g), CandidateInput(g, l), PenaltyPointers<Record>(l), Penalty{});

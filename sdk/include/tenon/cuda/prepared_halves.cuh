@@ -13,22 +13,22 @@ namespace detail {
 inline constexpr uint32_t kPreparedK = 64, kLeastPrepareThreads = 256, kMostPrepareThreads = 1024;
 inline constexpr uint32_t kPreparedRows = 8;  // a block has so many, where there are many
 
-// x as the product takes it: halves, [part][64 k][8 k][row][8 values], the values in the order of A fragments; then the
+// x as the product takes it: halves, [band][64 k][8 k][row][8 values], the values in the order of A fragments; then the
 // factors that undo the rows' scales.
 struct PreparedHalves {
-  uint32_t rows, parts, blocks;  // rows of a part; blocks of kPreparedK
+  uint32_t rows, bands, blocks;  // rows of a band; blocks of kPreparedK
   __host__ __device__ uint32_t block_bytes() const { return kPreparedK * rows * 2; }
-  __host__ __device__ size_t part_bytes() const { return size_t{blocks} * block_bytes(); }
-  __host__ __device__ size_t factors() const { return parts * part_bytes(); }
-  __host__ __device__ size_t bytes() const { return factors() + rows * parts * sizeof(float); }
+  __host__ __device__ size_t band_bytes() const { return size_t{blocks} * block_bytes(); }
+  __host__ __device__ size_t factors() const { return bands * band_bytes(); }
+  __host__ __device__ size_t bytes() const { return factors() + rows * bands * sizeof(float); }
 };
 template <class F>
 __host__ __device__ inline uint32_t stages_of(uint32_t k) {
   return (k + kStageK<F> - 1) / kStageK<F>;
 }
 template <class F>
-__host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t rows, uint32_t parts) {
-  return {rows, parts, stages_of<F>(k) * (kStageK<F> / kPreparedK)};
+__host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t rows, uint32_t bands) {
+  return {rows, bands, stages_of<F>(k) * (kStageK<F> / kPreparedK)};
 }
 
 }  // namespace detail
@@ -76,7 +76,7 @@ __device__ __forceinline__ RowScale row_scale(const MatvecArgs& a, const float* 
   if (norm != nullptr) s.factor *= rsqrtf(row.square / static_cast<float>(a.k) + a.eps);
   return s;
 }
-// Says whether a row belongs to a part that is not multiplied, since it has no live row.
+// Says whether a row belongs to a band that is not multiplied, since it has no live row.
 __device__ __forceinline__ bool is_left_out(const PreparedHalves& to, uint32_t row, uint32_t live) {
   return row >= to.rows && row / to.rows * to.rows >= live;
 }
@@ -88,7 +88,7 @@ __device__ __forceinline__ float2 load_pair(const float* p, uint32_t k, uint32_t
 // Returns where 16 bytes of a row lie: its octet number `piece`, in the order of A fragments.
 __device__ __forceinline__ uint4* prepared_piece(uint8_t* prepared, const PreparedHalves& to, uint32_t row,
                                                  uint32_t piece) {
-  return reinterpret_cast<uint4*>(prepared + row / to.rows * to.part_bytes() + size_t{piece / 8} * to.block_bytes() +
+  return reinterpret_cast<uint4*>(prepared + row / to.rows * to.band_bytes() + size_t{piece / 8} * to.block_bytes() +
                                   (piece % 8 * to.rows + row % to.rows) * 16);
 }
 

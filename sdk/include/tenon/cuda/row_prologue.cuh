@@ -1,4 +1,4 @@
-// A row of x on its way into a product: it is multiplied by RMSNorm's weights if there is a norm, and becomes what a format
+// This takes a row of x on its way into a product: it is multiplied by RMSNorm's weights if there is a norm, and becomes what a format
 // multiplies (formats.cuh). Each of a block's warps prepares what it multiplies itself, the segments s with s %
 // kMatvecWarps equal to its own number, and so waits for nothing but x. RMSNorm's factor comes in when the warps' sums meet.
 //
@@ -236,7 +236,7 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
   const uint32_t largest = detail::stage_x<F>(s, own, stage, found.square);
   float scale = 1;
   if constexpr (F::kScaled) {
-    // The exponent's bits of 2^13 over the largest's power of two.
+    // These are the exponent's bits of 2^13 over the largest's power of two.
     const uint32_t bits = min(267 - (__reduce_max_sync(~0U, largest) >> 23), 253U);
     scale = __uint_as_float(bits << 23);
     found.unscale = __uint_as_float((254 - bits) << 23);
@@ -246,7 +246,7 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
   return found;
 }
 
-// RMSNorm's factor from the squares of all warps' shares.
+// Returns RMSNorm's factor from the squares of all warps' shares.
 __device__ inline float norm_factor(const float* squares, uint32_t k, float eps) {
   float square = 0;
   for (uint32_t w = 0; w < kMatvecWarps; ++w) square += squares[w];

@@ -59,7 +59,7 @@ class SharedRow {
   __device__ __forceinline__ void seek(uint32_t segment) {
     segment_ = segment;
     if constexpr (kHeld != 0) {
-      const uint32_t from = shared_address(stage_) + place(segment * F::kBlocks);
+      const uint32_t from = shared_address(stage_) + octet_offset(segment * F::kBlocks);
 #pragma unroll
       for (uint32_t b = 0; b < kHeld; ++b) {
         // The other lanes' zeros stay where they are.
@@ -71,7 +71,7 @@ class SharedRow {
     if constexpr (kHeld != 0) return held_[block];
     uint4 v{};
     if (lane_id() / 8 == owner(block)) {
-      v = *reinterpret_cast<const uint4*>(stage_ + place(segment_ * F::kBlocks + block));
+      v = *reinterpret_cast<const uint4*>(stage_ + octet_offset(segment_ * F::kBlocks + block));
     }
     return v;
   }
@@ -84,7 +84,7 @@ class SharedRow {
 
  private:
   static constexpr uint32_t kHeld = kHoldsSegment<F> ? F::kBlocks : 0;
-  static __device__ __forceinline__ uint32_t place(uint32_t block) {
+  static __device__ __forceinline__ uint32_t octet_offset(uint32_t block) {
     return block * 128 + lane_id() / 4 % 2 * 64 + lane_id() % 4 * 16;
   }
   // The lane / 8 that holds a block; with groups of 16, the lane's k of it.

@@ -1,4 +1,4 @@
-// A small op on CUDA, in one of two forms, over the live rows:
+// This makes a small op on CUDA, in one of two forms, over the live rows:
 //   record_elements<F>   F::at(op, row, column, x) makes an element of y of a row of x
 //   record_rows<Kernel>  a kernel of its own, whose blockIdx.y counts rows
 //
@@ -23,7 +23,7 @@ namespace tenon::cuda {
 
 inline constexpr uint32_t kSmallOpThreads = 256;
 
-// From kTensors on stand the op's tensors that are there, then the step state that it reads.
+// After kLive come the op's tensors that are there, from kTensors on, and then the step state that it reads.
 struct SmallOpOperand {
   enum : uint32_t { kX, kY, kLive, kTensors };
 };

@@ -1,4 +1,4 @@
-// Products of packed weights (packed.cuh) with up to 1024 rows of x, on sm_90a: weights are read once, as they are
+// This multiplies packed weights (packed.cuh) with up to 1024 rows of x, on sm_90a: weights are read once, as they are
 // stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
 // range. RMSNorm comes before, and bias, SiLU-multiply and residual after.
 //
@@ -9,8 +9,8 @@
 // panel's later stages are the first that a pair multiplies. Sums are added in the pairs' order, so equal launches give
 // equal bits.
 //
-// More than 128 rows are one part or several, of at most 256 rows, that are multiplied by pairs of their own
-// (TileGemm::parts()). Parts without live rows take no pairs.
+// The rows of x are one band, or several from 129 rows on. A band has at most 256 rows, and pairs of its own multiply it
+// (TileGemm::bands()). Bands without live rows take no pairs.
 //
 // Four more warps of a block keep rings in shared memory full: three one of weights, begun before the wait, the fourth one
 // of x. A single warp would need longer to ask for a stage of weights, tile by tile, than memory needs to bring it. Each
@@ -42,7 +42,7 @@ class PanelSums {
   __device__ __forceinline__ explicit PanelSums(const Block& b)
       : b_(b),
         warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // known to the compiler to be the same in all lanes
-        rows_before_(b.part * N),
+        rows_before_(b.band * N),
         x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kPair)),
         x_described_(warpgroup::describe(b.base + Block::Layout::kX, kCoresOf8)) {
     if constexpr (Shape::kRehearses) clear();
@@ -57,7 +57,7 @@ class PanelSums {
   __device__ __forceinline__ uint32_t multiply(uint32_t s) {
     const uint32_t end = min(b_.last, (s / b_.a_panel + 1) * b_.a_panel);
     clear();
-    // So many stages have as many turns as there are sets of fragments, or a multiple.
+    // The turns of kAtOnce stages are as many as there are sets of fragments, or a multiple.
     constexpr uint32_t kAtOnce = 1 + Block::kTurns % 2;
     for (; s + kAtOnce <= end; s += kAtOnce) {
       multiply_stage<0>();
@@ -135,9 +135,9 @@ class PanelSums {
   static constexpr uint32_t kSums = N / 2, kFours = kSums / 4, kRows = N / 4;  // a lane has so many sums, and rows of x
   static constexpr uint32_t kCoresOf8 = 16 * N;                                // bytes
   static constexpr uint32_t kSumBarrier = 1;
-  static constexpr uint32_t kTurnQuads = Shape::kTurnK / 64;
+  static constexpr uint32_t kTurnBundles = Shape::kTurnK / 64;
 
-  // row(i) is the number in the part of the lane's i-th row of x; sum(i, half) is its sum for packed row g (0) or g + 8 (1).
+  // row(i) is the number in the band of the lane's i-th row of x; sum(i, half) is its sum for packed row g (0) or g + 8 (1).
   static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
   __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) { return sum_[i / 2 * 4 + half * 2 + i % 2]; }
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
@@ -166,18 +166,18 @@ class PanelSums {
     for (uint32_t turn = 0; turn < Block::kTurns; ++turn) multiply_turn(turn, fragments_[(kFirst + turn) % 2]);
   }
   // When this returns, the product of this turn is under way, and the one before it is done.
-  __device__ __forceinline__ void multiply_turn(uint32_t turn, uint32_t (&fragments)[kTurnQuads][4][4]) {
+  __device__ __forceinline__ void multiply_turn(uint32_t turn, uint32_t (&fragments)[kTurnBundles][4][4]) {
     if (turn == 0) b_.of_weights.full(weights_.stage()).wait(weights_.parity());
     const uint32_t weights = b_.base + weights_.stage() * Block::kWeightBytes + warp_ * kTileStageBytes<F>;
 #pragma unroll
-    for (uint32_t q = 0; q < kTurnQuads; ++q) HalfFragments<F>::load(weights, turn * kTurnQuads + q, fragments[q]);
+    for (uint32_t q = 0; q < kTurnBundles; ++q) HalfFragments<F>::load(weights, turn * kTurnBundles + q, fragments[q]);
     const uint32_t stage = x_.stage();
     b_.of_x.full(stage).wait(x_.parity());
 #pragma unroll
-    for (uint32_t step = 0; step < 4 * kTurnQuads; ++step) warpgroup::hold(fragments[step / 4][step % 4]);
+    for (uint32_t step = 0; step < 4 * kTurnBundles; ++step) warpgroup::hold(fragments[step / 4][step % 4]);
     warpgroup::begin();
 #pragma unroll
-    for (uint32_t step = 0; step < 4 * kTurnQuads; ++step) {
+    for (uint32_t step = 0; step < 4 * kTurnBundles; ++step) {
       const uint32_t offset = stage * Block::kXBytes + 2 * step * kCoresOf8;
       warpgroup::multiply<typename F::Half>(sum_, fragments[step / 4][step % 4],
                                             warpgroup::described_at(x_described_, offset));
@@ -242,47 +242,47 @@ class PanelSums {
   __device__ __forceinline__ void store_tiled(uint32_t tile) {
     using H = typename F::Half;
     const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 4 * 4 + g / 2;
-    const uint32_t part_rows = sdk::tiled_part_rows(b_.a.rows), octet_bytes = 16 * part_rows;
-    const size_t part_bytes = size_t{b_.a.map.columns / 2 / 8} * octet_bytes;
-    uint32_t in_part = rows_before_ % part_rows + row(odd);
-    uint8_t* at = reinterpret_cast<uint8_t*>(b_.p.y) + rows_before_ / part_rows * part_bytes +
+    const uint32_t band_rows = sdk::tiled_band_rows(b_.a.rows), octet_bytes = 16 * band_rows;
+    const size_t band_bytes = size_t{b_.a.map.columns / 2 / 8} * octet_bytes;
+    uint32_t in_band = rows_before_ % band_rows + row(odd);
+    uint8_t* at = reinterpret_cast<uint8_t*>(b_.p.y) + rows_before_ / band_rows * band_bytes +
                   octet * size_t{octet_bytes} + tile % 4 * 4;
     const float up = b_.a.y_tiled == Tiled::kStaggered && octet % 2 == 1 ? 0x1p-4F : 1;
 #pragma unroll
-    for (uint32_t i = 0; i < kRows; i += 2, in_part += 8) {
+    for (uint32_t i = 0; i < kRows; i += 2, in_band += 8) {
       const float mine[2] = {saturated(sum(i, 0) * up), saturated(sum(i + 1, 0) * up)};
       const float other = __shfl_xor_sync(~0U, odd != 0 ? mine[0] : mine[1], 4);
-      if (in_part >= part_rows) {
-        in_part -= part_rows;
-        at += part_bytes;
+      if (in_band >= band_rows) {
+        in_band -= band_rows;
+        at += band_bytes;
       }
       const uint32_t word = odd != 0 ? to_halves<H>(other, mine[1]) : to_halves<H>(mine[0], other);
-      if (live_ > 0) *reinterpret_cast<uint32_t*>(at + in_part * 16) = word;
+      if (live_ > 0) *reinterpret_cast<uint32_t*>(at + in_band * 16) = word;
     }
   }
 
   const Block& b_;
-  uint32_t warp_, rows_before_, live_ = 0;  // live_: live rows of the part
-  RingPlace<Block::Layout::kWeightStages> weights_;
-  RingPlace<Block::Layout::kXStages> x_;
+  uint32_t warp_, rows_before_, live_ = 0;  // live_: live rows of the band
+  RingCursor<Block::Layout::kWeightStages> weights_;
+  RingCursor<Block::Layout::kXStages> x_;
   uint32_t x_empty_;      // in the cluster: where the block's barriers are that the lane arrives at
   uint64_t x_described_;  // the ring's first stage
   float sum_[kSums];
-  uint32_t fragments_[2][kTurnQuads][4][4];  // for the product that is under way, and for the next one
-  uint32_t under_way_ = 0;                   // the stage of x that is read, and
-  bool releases_ = false;                    // true: there is one, and the lane says when it was read
+  uint32_t fragments_[2][kTurnBundles][4][4];  // for the product that is under way, and for the next one
+  uint32_t under_way_ = 0;                     // the stage of x that is read, and
+  bool releases_ = false;                      // true: there is one, and the lane says when it was read
 };
 
 }  // namespace detail
 
 template <class F, int N>
 __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
-    tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p, uint32_t parts) {
+    tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p, uint32_t bands) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
   trigger();
   make_table<F>();
-  const detail::TileGemmBlock<F, N> block(a, p, parts, memory);  // waits for all threads of the pair
+  const detail::TileGemmBlock<F, N> block(a, p, bands, memory);  // waits for all threads of the pair
   const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
   using Shape = detail::TileGemmShape<N>;
   if (warp >= detail::kPanelTiles) {
@@ -340,14 +340,14 @@ class TileGemm {
   static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * sizeof(uint32_t); }
   // Says whether x of a product may come tiled, and y of one may be left so.
   static bool takes_tiled(const MatvecArgs& a) {
-    return has_whole_parts(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_part_rows(a.rows);
+    return has_whole_bands(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_band_rows(a.rows);
   }
-  static bool leaves_tiled(const MatvecArgs& a) { return has_whole_parts(a) && a.silu != 0; }
+  static bool leaves_tiled(const MatvecArgs& a) { return has_whole_bands(a) && a.silu != 0; }
 
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const detail::PreparedHalves to = halves(a);
-    const uint32_t k = to.blocks * detail::kPreparedK, rows = to.rows * to.parts;
-    if (rows > kTileGemmPart) {
+    const uint32_t k = to.blocks * detail::kPreparedK, rows = to.rows * to.bands;
+    if (rows > kTileGemmBand) {
       return launch(&prepare_many_halves_kernel<F>,
                     {.blocks = {rows / detail::kPreparedRows}, .threads = {detail::kMostPrepareThreads}}, a, p, to);
     }
@@ -368,38 +368,38 @@ class TileGemm {
               .threads = {detail::TileGemmShape<N>::kThreads},
               .shared_bytes = detail::TileGemmLayout<F, N>::kBytes,
               .cluster = {detail::kPair}},
-             a, all, parts(a));
+             a, all, bands(a));
     });
   }
 
  private:
-  static bool has_whole_parts(const MatvecArgs& a) { return halves(a).rows * parts(a) == a.rows; }
+  static bool has_whole_bands(const MatvecArgs& a) { return halves(a).rows * bands(a) == a.rows; }
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
-  // 129 to 256 rows are one part where every pair has a panel, and else two: what pairs of a panel leave to each other is
+  // 129 to 256 rows are one band where every pair has a panel, and else two: what pairs of a panel leave to each other is
   // half.
-  static uint32_t parts(const MatvecArgs& a) {
-    if (a.rows > kTileGemmPart) return (a.rows + kTileGemmPart - 1) / kTileGemmPart;
-    return a.rows > kTileGemmPart / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;
+  static uint32_t bands(const MatvecArgs& a) {
+    if (a.rows > kTileGemmBand) return (a.rows + kTileGemmBand - 1) / kTileGemmBand;
+    return a.rows > kTileGemmBand / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;
   }
-  // Calls f with how many rows a part has.
+  // Calls f with how many rows a band has.
   template <class Fn>
   static auto with_rows(const MatvecArgs& a, const Fn& f) {
-    const uint32_t of_part = a.rows <= kTileGemmPart && parts(a) == 2 ? (a.rows + 1) / 2 : a.rows;
-    if (of_part <= 16) return f.template operator()<16>();
-    if (of_part <= 32) return f.template operator()<32>();
-    if (of_part <= 48) return f.template operator()<48>();
-    if (of_part <= 64) return f.template operator()<64>();
-    if (of_part <= 96) return f.template operator()<96>();
-    if (of_part <= 128) return f.template operator()<128>();
-    if (of_part <= 192) return f.template operator()<192>();
-    return f.template operator()<kTileGemmPart>();
+    const uint32_t band = a.rows <= kTileGemmBand && bands(a) == 2 ? (a.rows + 1) / 2 : a.rows;
+    if (band <= 16) return f.template operator()<16>();
+    if (band <= 32) return f.template operator()<32>();
+    if (band <= 48) return f.template operator()<48>();
+    if (band <= 64) return f.template operator()<64>();
+    if (band <= 96) return f.template operator()<96>();
+    if (band <= 128) return f.template operator()<128>();
+    if (band <= 192) return f.template operator()<192>();
+    return f.template operator()<kTileGemmBand>();
   }
   static detail::PreparedHalves halves(const MatvecArgs& a) {
-    return with_rows(a, [&]<int N>() { return detail::prepared_halves<F>(a.k, N, parts(a)); });
+    return with_rows(a, [&]<int N>() { return detail::prepared_halves<F>(a.k, N, bands(a)); });
   }
-  // The blocks of the parts lie side by side, so that weights come from memory once and from L2 then.
+  // The blocks of the bands lie side by side, so that weights come from memory once and from L2 then.
   static uint32_t grid(const MatvecArgs& a) {
-    const uint32_t side_by_side = detail::kPair * parts(a);
+    const uint32_t side_by_side = detail::kPair * bands(a);
     return std::min(a.blocks / side_by_side, panels(a) * detail::stages_of<F>(a.k)) * side_by_side;
   }
 };

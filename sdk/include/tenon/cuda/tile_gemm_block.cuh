@@ -11,7 +11,7 @@
 
 namespace tenon::cuda {
 
-inline constexpr uint32_t kTileGemmPart = 256, kTileGemmRows = 1024;  // the most rows of a part, and of a product
+inline constexpr uint32_t kTileGemmBand = 256, kTileGemmRows = 1024;  // the most rows of a band, and of a product
 
 struct TileGemmPointers : MatvecPointers {
   float4* sums;     // scratch
@@ -38,9 +38,9 @@ inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes
 template <int N>
 struct TileGemmShape {
   static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
-  static constexpr bool kMovesRegisters = N > kTileGemmPart / 2;
-  // true: warps go through the end of their work before there is any: its instructions come nearer. Those of more rows
-  // would not stay there.
+  static constexpr bool kMovesRegisters = N > kTileGemmBand / 2;
+  // true: warps go through the end of their work before there is any, so that its instructions are in the cache when they are needed.
+  // Kernels of more rows are too long for that.
   static constexpr bool kRehearses = N == 16;
   static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
@@ -57,7 +57,7 @@ struct TileGemmLayout {
   static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
   static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
   static constexpr uint32_t kWeightStages = kFit >= 8 ? 8 : kFit;
-  // At the beginning so many stages are asked for at once: more would not come sooner, and x would queue behind them.
+  // At the beginning this many stages are asked for at once: more would not come sooner, and x would wait in line after them.
   static constexpr uint32_t kFirstStages = (96U << 10) / kWeightBytes;
   static constexpr uint32_t kX = (kWeightStages * kWeightBytes + 127) / 128 * 128;
   static constexpr uint32_t kBarriers = kX + kXStages * kXBytes;
@@ -65,7 +65,7 @@ struct TileGemmLayout {
 
 // This walks round a ring: it knows the stage at hand, and the parity of its use.
 template <uint32_t kStages>
-class RingPlace {
+class RingCursor {
  public:
   __device__ __forceinline__ uint32_t stage() const { return kCounts ? at_ % kStages : at_; }
   __device__ __forceinline__ uint32_t parity() const { return kCounts ? at_ / kStages % 2 : parity_; }
@@ -125,7 +125,7 @@ struct TileGemmBlock {
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
-  uint32_t parts, part, pair, pairs, rank;  // parts with live rows; the part's pairs; the rank in the pair
+  uint32_t bands, band, pair, pairs, rank;  // bands with live rows; the band's pairs; the rank in the pair
   uint32_t tiles, segments, a_panel;        // a_panel: stages
   PreparedHalves halves;
   StageShares shares;
@@ -134,20 +134,20 @@ struct TileGemmBlock {
   RingBarriers<Layout::kWeightStages> of_weights;
   RingBarriers<Layout::kXStages> of_x;
 
-  // most_parts counts the parts of all rows, live or not: the memory of x has room for them.
+  // most_bands counts the bands of all rows, live or not: the memory of x has room for them.
   __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers,
-                                           uint32_t most_parts, const uint8_t* memory)
+                                           uint32_t most_bands, const uint8_t* memory)
       : a(args),
         p(pointers),
-        parts(most_parts == 1 ? 1 : min(max(1U, (*p.live + N - 1) / N), most_parts)),
-        part(blockIdx.x / kPair % parts),
-        pair(blockIdx.x / kPair / parts),
-        pairs(gridDim.x / kPair / parts),
+        bands(most_bands == 1 ? 1 : min(max(1U, (*p.live + N - 1) / N), most_bands)),
+        band(blockIdx.x / kPair % bands),
+        pair(blockIdx.x / kPair / bands),
+        pairs(gridDim.x / kPair / bands),
         rank(blockIdx.x % kPair),
         tiles(a.map.tiles()),
         segments(segments_of<F>(a.k)),
         a_panel(stages_of<F>(a.k)),
-        halves(prepared_halves<F>(a.k, N, most_parts)),
+        halves(prepared_halves<F>(a.k, N, most_bands)),
         shares(panels_of(tiles) * a_panel, pairs),
         first(pair < pairs ? shares.begin(pair) : 0),
         last(pair < pairs ? shares.begin(pair + 1) : 0),
@@ -161,21 +161,21 @@ struct TileGemmBlock {
     }
     this_cluster().sync();
   }
-  // Returns the number of the block that has this one's rank in another pair of the part.
-  __device__ __forceinline__ uint32_t block_of(uint32_t other) const { return (other * parts + part) * kPair + rank; }
+  // Returns the number of the block that has this one's rank in another pair of the band.
+  __device__ __forceinline__ uint32_t block_of(uint32_t other) const { return (other * bands + band) * kPair + rank; }
 
   // A lane of each of the warps that fill this ring calls it, before the wait. Every kWeightFillers-th tile is the warp's.
   __device__ __forceinline__ void fill_weights(uint32_t filler) const {
-    RingPlace<Layout::kWeightStages> place;
+    RingCursor<Layout::kWeightStages> cursor;
     StageWalk walk(first, a_panel);
     const uint32_t own = (kPanelTiles - filler + kWeightFillers - 1) / kWeightFillers;
-    for (uint32_t s = first; s < last; ++s, place.advance(), walk.advance()) {
+    for (uint32_t s = first; s < last; ++s, cursor.advance(), walk.advance()) {
       const uint32_t before = s - first;
       if (before >= Layout::kFirstStages && before < Layout::kWeightStages) {
         of_weights.full(before - Layout::kFirstStages).wait(0);
       }
-      const Barrier full = of_weights.full(place.stage());
-      of_weights.empty(place.stage()).wait(place.parity() ^ 1);
+      const Barrier full = of_weights.full(cursor.stage());
+      of_weights.empty(cursor.stage()).wait(cursor.parity() ^ 1);
       full.arrive_expecting(own * kTileStageBytes<F>);
       const uint32_t segment = walk.stage * kStageSegments<F>, there = min(segments - segment, kStageSegments<F>);
       const uint32_t first_tile = (walk.panel * kPair + rank) * kPanelTiles;
@@ -184,7 +184,7 @@ struct TileGemmBlock {
         if (i + filler >= kPanelTiles) break;
         const uint32_t tile = min(first_tile + i + filler, tiles - 1);
         const uint8_t* from = p.weights + (size_t{tile} * segments + segment) * F::kSegmentBytes;
-        const uint32_t to = base + place.stage() * kWeightBytes + (i + filler) * kTileStageBytes<F>;
+        const uint32_t to = base + cursor.stage() * kWeightBytes + (i + filler) * kTileStageBytes<F>;
         full.copy(to, from, there * F::kSegmentBytes, Barrier::kEvictFirst);
         // After the last segment x is zero, and any weights will do.
         for (uint32_t c = there; c < kStageSegments<F>; ++c) {
@@ -196,16 +196,16 @@ struct TileGemmBlock {
   // One lane calls it, after the wait. It fills this block's half of each stage, for both blocks.
   __device__ __forceinline__ void fill_x() const {
     constexpr uint32_t kHalf = kXBytes / kPair;
-    RingPlace<Layout::kXStages> place;
+    RingCursor<Layout::kXStages> cursor;
     StageWalk walk(first, a_panel);
-    const uint8_t* x = p.prepared + part * halves.part_bytes() + rank * kHalf;
+    const uint8_t* x = p.prepared + band * halves.band_bytes() + rank * kHalf;
     for (uint32_t s = first; s < last; ++s, walk.advance()) {
       const uint8_t* from = x + size_t{walk.stage} * kTurns * kXBytes;
-      for (uint32_t turn = 0; turn < kTurns; ++turn, place.advance()) {
-        const Barrier full = of_x.full(place.stage());
-        of_x.empty(place.stage()).wait(place.parity() ^ 1);
+      for (uint32_t turn = 0; turn < kTurns; ++turn, cursor.advance()) {
+        const Barrier full = of_x.full(cursor.stage());
+        of_x.empty(cursor.stage()).wait(cursor.parity() ^ 1);
         full.arrive_expecting(kXBytes);
-        full.copy_to_cluster(base + Layout::kX + place.stage() * kXBytes + rank * kHalf, from + size_t{turn} * kXBytes,
+        full.copy_to_cluster(base + Layout::kX + cursor.stage() * kXBytes + rank * kHalf, from + size_t{turn} * kXBytes,
                              kHalf, (1 << kPair) - 1);
       }
     }

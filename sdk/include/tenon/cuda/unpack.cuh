@@ -1,4 +1,4 @@
-// Packed weights (packed.cuh) as plain numbers: a whole site in row-major order for large products, or rows of its
+// These kernels make plain numbers of packed weights (packed.cuh): a whole site in row-major order for large products, or rows of its
 // first matrix for an embedding. The naive twin of both is PackedFormat's expand(), which they call. Codes of 8 bits can be
 // unpacked as they are, with the scales of their rows beside them; the naive twin of that is the same function's reading.
 #pragma once
@@ -15,7 +15,7 @@ namespace tenon::cuda {
 struct UnpackArgs {
   TileMap map;
   uint32_t k;
-  // Only the lookup has these: entries of its index, rows of the matrix, elements from a row of y to the next.
+  // The lookup alone has these: entries of its index, rows of the matrix, elements from a row of y to the next.
   uint32_t rows;
   uint32_t matrix_rows, padding;
   int64_t y_stride;
@@ -139,7 +139,7 @@ UnpackedBytes record_unpack_bytes(const PackedSite& site, tenon_format format, c
                                   sdk::Recorder& rec) {
   const int64_t columns = UnpackedBytes::whole(site.map.columns), k = int64_t{segments_of<F>(site.k)} * F::kSegmentK;
   const UnpackedBytes to{rec.temp(sdk::tensor(format, {columns, k})), rec.temp(sdk::tensor(TENON_F32, {columns}))};
-  // In the order of UnpackBytesOperand.
+  // These are in the order of UnpackBytesOperand.
   const tenon_operand operands[] = {
       {to.codes, TENON_WRITE}, {to.scales, TENON_WRITE}, {store[0], TENON_READ}, {store[1], TENON_READ}};
   sdk::OpSpec spec{.name = "unpack_bytes", .operands = operands, .chunks = {}};

@@ -1,11 +1,11 @@
-// The lanes of a warp.
+// Here is what the lanes of a warp do together.
 #pragma once
 
 #include <cstdint>
 
 namespace tenon::cuda {
 
-// The calling thread's lane, 0 to 31.
+// Returns the calling thread's lane, 0 to 31.
 __device__ __forceinline__ uint32_t lane_id() {
   return threadIdx.x % 32;
 }

@@ -1,4 +1,4 @@
-// Products by a warpgroup, the four warps 4 i to 4 i + 3 of a block (wgmma). They need sm_90a; elsewhere nothing but the
+// A warpgroup, the four warps 4 i to 4 i + 3 of a block, multiplies with these (wgmma). They need sm_90a; elsewhere nothing but the
 // declarations is compiled. Call begin(), some multiply(), commit(); then wait<n>() until at most n such batches are
 // under way. From begin() to the wait, the registers and the shared memory that the products use are left alone.
 //

@@ -1,4 +1,4 @@
-// Learned sinks of an attention: a logit for each query head joins the sum of its softmax and weighs no value, so that a head
+// An attention may have learned sinks: a logit for each query head joins the sum of its softmax and weighs no value, so that a head
 // may attend to nothing. A layer that has them ends its chain with this op, and the attention must claim it:
 //   kAttentionSinks: t[0] f32[q_heads], the logits, which are neither scaled nor capped; heads as in other ops over heads
 // gpt-oss, OpenAI 2025, arXiv:2508.10925; the idea is that of Miller 2023, "Attention is off by one".

@@ -21,7 +21,7 @@ struct Refused : std::runtime_error {
 struct NoSpace : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-// Something else went wrong.
+// This is thrown for anything else that went wrong.
 struct Failed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

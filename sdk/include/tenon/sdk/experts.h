@@ -1,4 +1,4 @@
-// The choice of experts by a router's scores. Ranks: the highest score has rank 0, and of equal ones the first is higher.
+// This chooses experts by a router's scores. They have ranks: the highest score has rank 0, and of equal ones the first is higher.
 // Scores that are no numbers have no rank.
 #pragma once
 

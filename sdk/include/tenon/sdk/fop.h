@@ -9,7 +9,7 @@
 
 namespace tenon::sdk {
 
-// TENON_F_RMSNORM: y = x * rsqrt(mean(x^2) + eps) * weight.
+// This reads TENON_F_RMSNORM: y = x * rsqrt(mean(x^2) + eps) * weight.
 struct RmsNormOp {
   tenon_tid weight;  // f32[columns]
   float eps;
@@ -46,7 +46,7 @@ struct Heads {
   constexpr int64_t columns() const { return q_and_k_columns() + int64_t{kv} * v_dim; }
 };
 
-// TENON_F_QK_NORM: the RMSNorm of each head of Q, and of K.
+// This reads TENON_F_QK_NORM: the RMSNorm of each head of Q, and of K.
 struct QkNormOp {
   tenon_tid q_weight, k_weight;  // f32[k_dim]
   float eps;

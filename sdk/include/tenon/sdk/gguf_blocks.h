@@ -133,7 +133,7 @@ inline float half_power(uint8_t e) {
   std::memcpy(&power, &bits, sizeof(power));
   return power;
 }
-// Weights of -1, 0 and 1. TQ2_0 has 64 bytes of 2-bit weights plus 1, as Q2_K, and d in f16.
+// Unpacks weights of -1, 0 and 1. TQ2_0 has 64 bytes of 2-bit weights plus 1, as Q2_K, and d in f16.
 inline void unpack_tq2_0(const uint8_t* p, float* w) {
   const float d = half_at(p + 64);
   for (int i = 0; i < 256; ++i) {

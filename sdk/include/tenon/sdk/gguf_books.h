@@ -15,7 +15,7 @@ struct Iq4Numbers {
   }
 };
 
-// Floats of a sign, two bits of exponent and one of mantissa ("OCP Microscaling Formats (MX) Specification", version 1.0,
+// These are floats of a sign, two bits of exponent and one of mantissa ("OCP Microscaling Formats (MX) Specification", version 1.0,
 // 2023); kDoubled has twice their values, which are whole.
 struct E2m1Numbers {
   static constexpr int8_t kDoubled[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};

@@ -17,7 +17,7 @@ namespace tenon::sdk {
 constexpr uint32_t hadamard_block(uint32_t dim) {
   return dim & (0 - dim);
 }
-// 1 / sqrt(block), rounded once.
+// Returns 1 / sqrt(block), rounded once.
 constexpr float hadamard_scale(uint32_t block) {
   constexpr float kRoot = 0.70710678118654752440f;
   float scale = 1;

@@ -16,7 +16,7 @@
 
 namespace tenon::sdk {
 
-// A flag of a view beside TENON_KV_*: keys and values are stored rotated (tenon/sdk/hadamard.h), keys after rope. A reader
+// This is a flag of a view beside TENON_KV_*: keys and values are stored rotated (tenon/sdk/hadamard.h), keys after rope. A reader
 // rotates its queries, and what it made of the values as well. Copies of record_dequant stay rotated.
 inline constexpr uint32_t kKvHadamard = 4;
 

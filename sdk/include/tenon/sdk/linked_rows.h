@@ -4,8 +4,8 @@
 //   f32, f16, bf16             (rows, columns)
 //   f8e4m3                     (rows, columns + 128): after its codes a row has its scale, an f32, by which they are to be
 //                              multiplied. Where rows begin at less than whole 128 bytes, cuBLASLt is up to a fifth slower
-//   f16, bf16 | kTiled         (parts, columns / 8, rows of a part, 8), for steps of few rows on Hopper (tenon/cuda/tile_gemm.cuh)
-//   f16 | kTiled | kStaggered  (parts, columns / 16, 2, rows of a part, 8): the second of each two octets holds sixteenths
+//   f16, bf16 | kTiled         (bands, columns / 8, rows of a band, 8), for steps of few rows on Hopper (tenon/cuda/tile_gemm.cuh)
+//   f16 | kTiled | kStaggered  (bands, columns / 16, 2, rows of a band, 8): the second of each two octets holds sixteenths
 // A tiled row is cut into stretches of 32 columns, and each of these into four octets of 8 values, in the order in which tensor
 // cores read them. Octet i (0 to 3) has the columns 2i and 2i + 1 of each 8 columns: octet 0 has columns 0, 1, 8, 9, 16, 17, 24
 // and 25. Rows that are not live hold anything.
@@ -34,22 +34,22 @@ inline bool is_staggered(const tenon_tensor& t) {
 
 inline constexpr int64_t kScaleBytes = 128;  // so many bytes at the end of a row of codes are for its scale
 
-// Returns how many rows a part of a tiled tensor has.
-constexpr uint32_t tiled_part_rows(uint32_t rows) {
-  constexpr uint32_t kOnePart = 128, kMost = 256;
-  return rows <= kOnePart ? rows : rows <= kMost ? rows / 2 : kMost;
+// Returns how many rows a band of a tiled tensor has.
+constexpr uint32_t tiled_band_rows(uint32_t rows) {
+  constexpr uint32_t kOneBand = 128, kMost = 256;
+  return rows <= kOneBand ? rows : rows <= kMost ? rows / 2 : kMost;
 }
 // Says whether a tensor with so many rows and columns exists in the format `link`.
 constexpr bool has_linked_rows(uint32_t link, uint32_t rows, int64_t columns) {
-  if (is_tiled(link)) return rows % tiled_part_rows(rows) == 0 && columns % 64 == 0;
+  if (is_tiled(link)) return rows % tiled_band_rows(rows) == 0 && columns % 64 == 0;
   return link != TENON_F8E4M3 || columns % 128 == 0;
 }
 // Describes that tensor.
 inline tenon_tensor linked_rows(uint32_t link, uint32_t rows, int64_t columns) {
   const tenon_format element = element_of(link);
-  const int64_t part = tiled_part_rows(rows), parts = rows / part;
-  if ((link & kStaggered) != 0) return tensor(element, {parts, columns / 16, 2, part, 8});
-  if (is_tiled(link)) return tensor(element, {parts, columns / 8, part, 8});
+  const int64_t band = tiled_band_rows(rows), bands = rows / band;
+  if ((link & kStaggered) != 0) return tensor(element, {bands, columns / 16, 2, band, 8});
+  if (is_tiled(link)) return tensor(element, {bands, columns / 8, band, 8});
   return tensor(element, {rows, columns + (element == TENON_F8E4M3 ? kScaleBytes : 0)});
 }
 

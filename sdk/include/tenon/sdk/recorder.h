@@ -1,5 +1,5 @@
 // Components record operations in C++ with these: tensors, operands, and CPU ops whose arguments are one trivially copyable
-// struct.
+// struct. docs/glossary.md has the words.
 #pragma once
 
 #include <array>

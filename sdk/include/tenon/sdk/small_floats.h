@@ -1,4 +1,4 @@
-// Floats of few bits without infinities: a sign, kExponent bits of exponent and kMantissa bits of mantissa, with subnormals,
+// These are floats of few bits without infinities: a sign, kExponent bits of exponent and kMantissa bits of mantissa, with subnormals,
 // as in "FP8 Formats for Deep Learning" (Micikevicius et al., 2022) and "FP6-LLM" (Xia et al., 2024). e4m3 keeps its code of
 // all ones for NaN; the others have numbers alone. For the host and, with relaxed constexpr, for CUDA.
 #pragma once
@@ -26,11 +26,11 @@ struct SmallFloat {
   static constexpr uint16_t half_bits(uint32_t code) {
     return static_cast<uint16_t>((code << kShift & kHalfMask) | (code << kSignShift & 0x8000U));
   }
-  // code: not NaN.
+  // Returns the value of a code that is not NaN.
   static constexpr float value(uint32_t code) { return half_to_float(half_bits(code)) * kUnit; }
   static constexpr float kLargest = half_to_float(static_cast<uint16_t>(kTopCode << kShift)) * kUnit;
 
-  // Returns the code of the nearest value, halfway the even code; beyond kLargest that of kLargest. x: not NaN.
+  // Returns the code of the nearest value, halfway the even code; beyond kLargest that of kLargest. x is not NaN.
   static constexpr uint32_t nearest(float x) {
     constexpr float kWhole = 8388608;  // 2^23: what is added to it becomes a whole number
     const uint32_t sign = __builtin_bit_cast(uint32_t, x) >> 31;

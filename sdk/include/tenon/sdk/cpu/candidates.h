@@ -1,4 +1,4 @@
-// Candidates inside a sampler's CPU ops: which entries a chunk covers, whose parameters hold for them, what came
+// A sampler's CPU ops reach their candidates through this: which entries a chunk covers, whose parameters hold for them, what came
 // before.
 //
 //   cpu::CandidateOp op(c, recorder, {{params, TENON_READ}, {out, TENON_WRITE}});       in record_apply()

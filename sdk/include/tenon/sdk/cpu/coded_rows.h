@@ -1,5 +1,5 @@
-// Vectors of weights from units of packed codes (tenon/sdk/packed_codes.h): look-ups in a codebook, small floats, integers.
-// For the one source of an instruction set, see vector.h; all sets give the same bits.
+// This makes vectors of weights from units of packed codes (tenon/sdk/packed_codes.h): look-ups in a codebook, small floats, integers.
+// It is for the one source of an instruction set, see vector.h; all sets give the same bits.
 #pragma once
 
 #include <limits>
@@ -13,7 +13,7 @@ namespace {
 
 #if defined(__AVX2__)
 
-// Sixteen codes, a byte each.
+// These are sixteen codes, a byte each.
 using Codes16 = __m128i;
 
 // These are the codes of a unit's first sixteen weights and of the others.
@@ -21,7 +21,7 @@ struct UnitCodes {
   Codes16 first, second;
 };
 
-// A plane's bits of all codes of a unit, a byte each.
+// Returns a plane's bits of all codes of a unit, a byte each.
 template <uint32_t kPlane>
 inline __m256i plane_codes(const uint8_t* plane) {
   const __m256i mask = _mm256_set1_epi8((1 << kPlane) - 1);
@@ -136,12 +136,12 @@ struct SmallFloatTable {
   }
 };
 
-// SmallFloat's values / kUnit.
+// This has SmallFloat's values / kUnit.
 template <class SmallFloat>
 inline Floats16 small_floats(Codes16 codes) {
   if constexpr (SmallFloat::kBits == 5 || SmallFloat::kBits == 6) {
     static constexpr SmallFloatTable<SmallFloat> kTable;
-    const __m512i index = _mm512_cvtepu8_epi32(codes);  // of which the look-up takes the lowest five bits
+    const __m512i index = _mm512_cvtepu8_epi32(codes);  // the look-up takes the lowest five bits of each
     const __m512 values =
         _mm512_permutex2var_ps(_mm512_load_ps(kTable.value), index, _mm512_load_ps(kTable.value + 16));
     if constexpr (SmallFloat::kBits == 5) return {values};
@@ -219,7 +219,7 @@ inline TwoUnits two_units(const uint8_t* unit) {
 
 #endif
 
-// The sixteen values of codes of 4 bits, times a scale.
+// This has the sixteen values of codes of 4 bits, times a scale.
 class Codebook {
  public:
   Codebook(const float (&book)[16], float scale) : table_(mul(Floats16::load(book), Floats16::all(scale)).v) {}

@@ -10,7 +10,7 @@
 
 namespace tenon::sdk::cpu {
 
-// Operands from kOwnOperand on.
+// The filter's own operands stand from kOwnOperand on.
 enum FilterOperand : uint32_t { kFilterParams = kOwnOperand, kKeptLogits, kKeptIds, kKeptCounts };
 
 // Makes tensors of c's form and shape.

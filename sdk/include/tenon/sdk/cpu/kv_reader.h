@@ -1,4 +1,4 @@
-// Cells of a KV cache on the CPU.
+// An op on the CPU reads and writes cells of a KV cache through this.
 //
 //   const sdk::cpu::KvCells keys({.layout = args.kv, .plane = args.kv.k, .base = part.ptr<void>(kK),
 //                                 .scales = part.ptr<void>(kKScale), .pages = part.ptr<int32_t>(kPages)}, slot, head);
@@ -62,7 +62,7 @@ class KvCells {
 
   // Returns the elements of a cell below the layout's capacity. Throws Failed if it has no page.
   std::byte* at(uint32_t cell) const { return base_ + page(cell) * plane_.page + inside(cell) * plane_.cell; }
-  // Its scale, or the zeros of its group.
+  // Returns where a cell's scale is, or the zeros of its group.
   std::byte* scale_at(uint32_t cell) const {
     const uint32_t at = plane_.group != 0 ? inside(cell) / plane_.group : inside(cell);
     return scales_ + page(cell) * plane_.scale_page + at * plane_.scale_cell;

@@ -1,4 +1,4 @@
-// The product of a site (linear_site.h) as an operation.
+// This is the product of a site (linear_site.h) as an op.
 //
 // A product op of several rows has one or two phases: RMSNorm of the rows, if claimed, and their conversion to int8 or
 // bf16, if the weights are stored for it, into scratch; then chunks of columns, each over all live rows. With a single
@@ -74,7 +74,7 @@ class LinearRecording {
     constexpr uint32_t kFewRows = 16;
     args_.chunk_columns = args_.rows <= kFewRows ? chunk_of_few_rows(args_, site_.bytes() / out_columns(), threads)
                                                  : chunk_of_many_rows(out_columns(), threads);
-    const size_t unpacked_column = padded(args_.k) * sizeof(float) * spans_of(args_);
+    const size_t unpacked_column = padded(args_.k) * sizeof(float) * column_runs_of(args_);
     const auto fitting = static_cast<uint32_t>(kUnpackedBytes / unpacked_column);
     args_.group_columns = std::clamp<uint32_t>(fitting / 4 * 4, 4, args_.chunk_columns);
   }
@@ -94,7 +94,7 @@ class LinearRecording {
   }
 
  private:
-  uint64_t out_columns() const { return site_.columns() / spans_of(args_); }
+  uint64_t out_columns() const { return site_.columns() / column_runs_of(args_); }
 
   // Returns the operand's number.
   uint32_t read(tenon_tid tensor) {
@@ -157,7 +157,7 @@ class LinearRecording {
     }
   }
 
-  // Bytes and operations; [0] once a step, [1] a row.
+  // Returns bytes and operations; [0] once a step, [1] a row.
   tenon_cost cost() const {
     const auto columns = static_cast<double>(site_.columns()), k = static_cast<double>(args_.k);
     const double out = args_.silu != 0 ? columns / 2 : columns;

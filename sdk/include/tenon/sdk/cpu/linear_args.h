@@ -47,15 +47,16 @@ inline uint32_t tile_rows(const LinearArgs& a) {
   return std::min(kBlockRows, a.rows);
 }
 
-// SILU_MUL takes two matrices of one shape, or the halves of one. Two spans, which are tiles, are multiplied for it.
+// SILU_MUL takes two matrices of one shape, or the halves of one. Two column runs (linear_run.h) are multiplied for it, each into
+// a tile of its own.
 inline bool has_half_matrix(const LinearArgs& a) {
   return a.silu != 0 && a.n_mats == 1;
 }
-inline uint32_t spans_of(const LinearArgs& a) {
+inline uint32_t column_runs_of(const LinearArgs& a) {
   return a.silu != 0 ? 2 : 1;
 }
 
-// Columns that matrix `mat` gives y by itself: with SILU_MUL those of gate.
+// Returns how many columns matrix `mat` gives y by itself: with SILU_MUL those of gate.
 inline uint32_t columns_of_matrix(const LinearArgs& a, uint32_t mat) {
   return has_half_matrix(a) ? a.mat_rows[mat] / 2 : a.mat_rows[mat];
 }

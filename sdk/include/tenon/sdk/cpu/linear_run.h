@@ -67,20 +67,20 @@ class ChunkRunner {
   }
 
  private:
-  // A span is rows of a store; each gives one column.
-  struct Span {
+  // A column run is rows of a store that lie one after the other; each gives one column of y.
+  struct ColumnRun {
     uint32_t code;
     const uint8_t* weights;
     size_t row_bytes;
   };
   // A group is the columns at hand: `count` columns of y from `first` on, and the rows of weights that give them.
   struct Group {
-    Span span[2];
+    ColumnRun run[2];
     uint32_t count, first;
     uint32_t partner;  // with SILU_MUL: the first column of up in a row that has those of gate and up
   };
 
-  Span span(uint32_t mat, uint32_t row, int32_t expert) const {
+  ColumnRun column_run(uint32_t mat, uint32_t row, int32_t expert) const {
     const auto* store = part_.ptr<const uint8_t>(kStores + mat);
     if (a_.experts != 0 && expert > 0) store += static_cast<uint32_t>(expert) * a_.expert_bytes[mat];
     return {a_.code[mat], store + row * a_.row_bytes[mat], a_.row_bytes[mat]};
@@ -90,11 +90,11 @@ class ChunkRunner {
     g.count = count;
     g.first = chunk.y_first + column;
     g.partner = chunk.gate_columns + g.first;
-    g.span[0] = span(chunk.mat, column, expert);
+    g.run[0] = column_run(chunk.mat, column, expert);
     if (has_half_matrix(a_)) {
-      g.span[1] = span(chunk.mat, chunk.gate_columns + column, expert);
+      g.run[1] = column_run(chunk.mat, chunk.gate_columns + column, expert);
     } else if (a_.silu != 0) {
-      g.span[1] = span(chunk.mat + 1, column, expert);
+      g.run[1] = column_run(chunk.mat + 1, column, expert);
     }
     return g;
   }
@@ -116,35 +116,35 @@ class ChunkRunner {
     }
   }
 
-  const RowFormat& format(const Span& span) const { return *kernels_.f32->find(span.code); }
+  const RowFormat& format(const ColumnRun& run) const { return *kernels_.f32->find(run.code); }
   float* tile(uint32_t s) const { return tile_ + size_t{s} * tile_rows(a_) * a_.chunk_columns; }
 
-  // One row of x in f32, with weights as they are stored.
+  // Multiplies one row of x in f32 with weights as they are stored.
   void one_row(const Group& g, const RowRange& rows) const {
-    for (uint32_t s = 0; s < spans_of(a_); ++s) {
-      format(g.span[s]).vector_product({.weights = g.span[s].weights,
-                                        .row_bytes = g.span[s].row_bytes,
-                                        .columns = g.count,
-                                        .k = a_.k,
-                                        .x = x_ + rows.first * x_stride_,
-                                        .y = tile(s)});
+    for (uint32_t s = 0; s < column_runs_of(a_); ++s) {
+      format(g.run[s]).vector_product({.weights = g.run[s].weights,
+                                       .row_bytes = g.run[s].row_bytes,
+                                       .columns = g.count,
+                                       .k = a_.k,
+                                       .x = x_ + rows.first * x_stride_,
+                                       .y = tile(s)});
     }
     finish(g, rows.first, 1);
   }
 
   void no_product(const Group& g, const RowRange& rows) const {
     for (uint32_t row = 0; row < rows.count; ++row) {
-      for (uint32_t s = 0; s < spans_of(a_); ++s) std::fill_n(tile(s), g.count, 0.0F);
+      for (uint32_t s = 0; s < column_runs_of(a_); ++s) std::fill_n(tile(s), g.count, 0.0F);
       finish(g, rows.first + row, 1);
     }
   }
 
-  // Several rows of x in f32, with weights that are unpacked once for all of them.
+  // Multiplies several rows of x in f32 with weights that are unpacked once for all of them.
   void many_rows(const Group& g, const RowRange& rows) const {
     TileProduct product[2];
-    for (uint32_t s = 0; s < spans_of(a_); ++s) product[s] = unpack(g, s);
+    for (uint32_t s = 0; s < column_runs_of(a_); ++s) product[s] = unpack(g, s);
     each_block(rows, [&](uint32_t first, uint32_t count) {
-      for (uint32_t s = 0; s < spans_of(a_); ++s) {
+      for (uint32_t s = 0; s < column_runs_of(a_); ++s) {
         product[s].rows = count;
         product[s].x = x_ + first * x_stride_;
         kernels_.f32->tile_product(product[s]);
@@ -156,7 +156,7 @@ class ChunkRunner {
   // Multiplies rows of x in int8, in 16 bits or in bf16.
   void converted_rows(const Group& g, const RowRange& rows) const {
     each_block(rows, [&](uint32_t first, uint32_t count) {
-      for (uint32_t s = 0; s < spans_of(a_); ++s) {
+      for (uint32_t s = 0; s < column_runs_of(a_); ++s) {
         if (a_.activations == Activations::kInt8)
           multiply_groups(&PackedFormat::product, prepared_.int8(first), g, s, count);
         if (a_.activations == Activations::kInt16) {
@@ -170,7 +170,7 @@ class ChunkRunner {
   template <class Rows>
   void multiply_groups(void (*PackedFormat::*product)(const ProductOfGroups<Rows>&), const Rows& x, const Group& g,
                        uint32_t s, uint32_t count) const {
-    const Span& from = g.span[s];
+    const ColumnRun& from = g.run[s];
     (kernels_.packed->find(from.code)->*product)({.weights = from.weights,
                                                   .group_bytes = kGroupRows * from.row_bytes,
                                                   .columns = g.count,
@@ -180,8 +180,8 @@ class ChunkRunner {
                                                   .y_stride = a_.chunk_columns});
   }
   void multiply_bf16(const Group& g, uint32_t s, uint32_t first, uint32_t count) const {
-    kernels_.bf16->product({.weights = g.span[s].weights,
-                            .row_bytes = g.span[s].row_bytes,
+    kernels_.bf16->product({.weights = g.run[s].weights,
+                            .row_bytes = g.run[s].row_bytes,
                             .columns = g.count,
                             .rows = count,
                             .k = a_.k,
@@ -191,7 +191,7 @@ class ChunkRunner {
                             .y_stride = a_.chunk_columns});
   }
 
-  // f(first, count) for every kBlockRows of the rows.
+  // Calls f(first, count) for every kBlockRows of the rows.
   template <class F>
   static void each_block(const RowRange& rows, F&& f) {
     for (uint32_t row = 0; row < rows.count; row += kBlockRows) {
@@ -201,7 +201,7 @@ class ChunkRunner {
 
   // Weights in f32 stay where they are, unless a file has put them where no float can stand.
   TileProduct unpack(const Group& g, uint32_t s) const {
-    const Span& from = g.span[s];
+    const ColumnRun& from = g.run[s];
     TileProduct t{};
     t.columns = g.count;
     t.k = a_.k;
@@ -225,13 +225,13 @@ class ChunkRunner {
     return t;
   }
 
-  // to[c] += addend of (row, column + c), for the group's columns.
+  // Adds the addend of (row, column + c) to to[c], for the group's columns.
   void add(const Addend& addend, uint32_t row, uint32_t column, const Group& g, float* to) const {
     const float* from = part_.ptr<const float>(addend.operand) + row * addend.stride + column;
     for (uint32_t c = 0; c < g.count; ++c) to[c] += from[c];
   }
 
-  // The epilogue over the first n rows of the tiles, which are the prepared rows from `first` on, and out to y.
+  // Does the epilogue over the first n rows of the tiles, which are the prepared rows from `first` on, and writes them to y.
   void finish(const Group& g, uint32_t first, uint32_t n) const {
     for (uint32_t r = 0; r < n; ++r) {
       const uint32_t row = routed_[first + r];

@@ -1,4 +1,4 @@
-// A quantization scheme's site on the CPU: how its matrices are stored, what is claimed, and how rows are loaded.
+// This is a quantization scheme's site on the CPU: how its matrices are stored, what is claimed, and how rows are loaded.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ inline Processor processor_of(const tenon_device& device) {
   constexpr uint64_t kVbmi = TENON_ISA_AVX512 | TENON_ISA_AVX512_VBMI;
   return {isa_of(device), (device.isa & kVbmi) == kVbmi, device.units};
 }
-// Whether the set has dot products of four bytes, which make products of x in 16 bits faster than those in f32.
+// Says whether the set has dot products of four bytes, which make products of x in 16 bits faster than those in f32.
 inline bool has_byte_dots(Isa isa) {
   return isa == Isa::kAvxVnni || isa >= Isa::kAvx512Vnni;
 }
@@ -102,14 +102,14 @@ struct LinearSite {
   bool packed() const { return activations == Activations::kInt8 || activations == Activations::kInt16; }
 
   uint64_t columns() const;
-  // The bytes of one expert's matrices, as rows; and of one in its store, where groups of rows are whole.
+  // These return the bytes of one expert's matrices, as rows, and the bytes of one matrix in its store, where groups of rows are whole.
   uint64_t bytes() const;
   uint64_t store_bytes(const StoredMatrix& m) const {
     return m.row_bytes * (packed() ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
   }
-  // While loading: the matrix that rows of a file belong to, and where it begins.
+  // While a model is loaded, these return the matrix that rows of a file belong to, and the address in a store where it begins.
   const StoredMatrix& mat(const tenon_rows& src) const { return mats[src.mat % mats.size()]; }
-  uint8_t* place(const tenon_rows& src, void* const* store) const {
+  uint8_t* address_of(const tenon_rows& src, void* const* store) const {
     return static_cast<uint8_t*>(store[src.mat % mats.size()]) + src.mat / mats.size() * store_bytes(mat(src));
   }
 };
@@ -146,7 +146,7 @@ struct EpiloguePlan {
   bool silu = false;
   uint32_t taken() const { return before + after + (silu ? 1 : 0); }
 };
-// halves: whether SILU_MUL can be done, see has_halves().
+// halves is true if SILU_MUL can be done, see has_halves().
 inline EpiloguePlan plan_epilogue(const std::vector<tenon_fop>& ops, bool halves) {
   EpiloguePlan plan;
   for (const tenon_fop& op : ops) {
@@ -164,13 +164,13 @@ inline EpiloguePlan plan_epilogue(const std::vector<tenon_fop>& ops, bool halves
 
 }  // namespace detail
 
-// Two matrices of one shape, or one of an even number of rows: what SILU_MUL needs.
+// Says whether a site is what SILU_MUL needs: two matrices of one shape, or one of an even number of rows.
 inline bool has_halves(const tenon_linear& s) {
   return s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
 }
 
-// Whether packed rows can be multiplied: a matrix of gate and up is cut between two rows, and groups of rows have to be
-// whole there.
+// Says whether packed rows can be multiplied: a matrix of gate and up is cut between two rows, and groups of rows have to be whole
+// there.
 inline bool halves_are_groups(const tenon_linear& s) {
   for (const tenon_fop& op : ops_of(s.epi)) {
     if (op.id == TENON_F_SILU_MUL && s.n_mats == 1) return s.out_dim[0] / 2 % kGroupRows == 0;
@@ -178,15 +178,15 @@ inline bool halves_are_groups(const tenon_linear& s) {
   return true;
 }
 
-// How the matrices of a site are packed for rows of x in 16 bits; nullptr: they stay as they are stored, since the
-// instruction set has no dot products of bytes, rows are only looked up, or halves are no whole groups.
+// Says how the matrices of a site are packed for rows of x in 16 bits. nullptr: they stay as they are stored, since the instruction
+// set has no dot products of bytes, rows are only looked up, or halves are no whole groups.
 using PackingOf = const Packing* (*)(uint32_t code);
 inline PackingOf int16_packing(const tenon_linear& s, const Kernels& kernels) {
   return kernels.packed != nullptr && s.product_wanted != 0 && halves_are_groups(s) ? kernels.packing : nullptr;
 }
 
-// How a scheme names what the file has of matrix i of the first set: a format of its own, or of a plain matrix the
-// format of that. Throws Refused with the tensor, what was found and what would be right.
+// A scheme names in this way what the file has of matrix i of the first set: it returns a format of its own, or the format of a
+// plain matrix. Throws Refused with the tensor, what was found and what would be right.
 using SourceOf = tenon_format (*)(const tenon_linear& s, uint32_t mat);
 
 // A plain matrix in any format that unpack_row reads.
@@ -244,7 +244,7 @@ inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes)
 class FileRow {
  public:
   FileRow(const StoredMatrix& matrix, const tenon_rows& src, uint64_t row) : matrix_(matrix), src_(src), row_(row) {}
-  // Where tensor t of the matrix has the row; the beginning of a tensor that has no rows.
+  // Returns where tensor t of the matrix has the row, or the beginning of a tensor that has no rows.
   const uint8_t* operator[](size_t t) const {
     return static_cast<const uint8_t*>(src_.tensor[t].data) + row_ * matrix_.tensors[t].row_bytes;
   }
@@ -255,7 +255,7 @@ class FileRow {
   uint64_t row_;  // counted from src's first
 };
 
-// f(number, FileRow) for each row of src. Throws Failed on rows that the site does not have.
+// Calls f(number, FileRow) for each row of src. Throws Failed on rows that the site does not have.
 template <class F>
 void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
   if (src.mat >= site.mats.size() * std::max(site.experts, 1U)) {
@@ -277,7 +277,7 @@ void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
 template <class F>
 void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
   each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {
-    f(site.place(src, store) + row * site.mat(src).row_bytes, from);
+    f(site.address_of(src, store) + row * site.mat(src).row_bytes, from);
   });
 }
 

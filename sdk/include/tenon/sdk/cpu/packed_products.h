@@ -1,4 +1,4 @@
-// Products of rows of x in int8 with packed rows (packed_rows.h), by integer dot products. For sources that are
+// This multiplies rows of x in int8 with packed rows (packed_rows.h), by integer dot products. It is for sources that are
 // compiled once for each instruction set (tenon_add_kernels; see vector.h): AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
 // A scheme brings formats (PackedWeights, below) and makes a table of them, in a source of its own:
@@ -45,16 +45,16 @@ using RowInts = Ints<kSide>;      // their integers
 using RowCodes = Codes<kSide>;    // four codes of each
 static_assert(DotVectors<RowInts, RowCodes, RowFloats>);
 
-// 32 k of kSide rows of weights.
+// A packed block has 32 k of kSide rows of weights.
 template <uint32_t Parts>
 struct PackedBlock {
   RowFloats scale;
-  RowFloats minimum;          // of formats with minima
-  RowInts part_scale[Parts];  // of formats with two parts, of 16 k each
+  RowFloats minimum;          // formats with minima have it
+  RowInts part_scale[Parts];  // formats with two parts have them, one for each 16 k
   RowCodes code[8];           // (step): the codes of k 4 step to 4 step + 3
 };
 
-// A unit of a group, for its rows from kSide * side on. `at` is where the group's sixteen rows begin in the unit.
+// This reads a unit of a group, for its rows from kSide * side on. `at` is where the group's sixteen rows begin in the unit.
 struct PackedUnit {
   RowFloats halves(size_t at) const { return RowFloats::decode<TENON_F16>(bytes + at + 2 * kSide * side); }
   RowFloats floats(size_t at) const { return RowFloats::decode<TENON_F32>(bytes + at + 4 * kSide * side); }
@@ -70,15 +70,15 @@ struct PackedUnit {
   const uint8_t* scales(size_t at) const { return bytes + at + kSide * side; }
 };
 
-// A format of packed weights. A value of the type is one unit for kSide of its rows.
+// A type with these members is a format of packed weights. A value of the type is one unit for kSide of its rows.
 template <class W>
 concept PackedWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
   W{unit};
-  { uint32_t{W::kCode} };                                  // that of its Packing
-  { uint32_t{W::kUnitBytes} };                             // of a unit of a group
+  { uint32_t{W::kCode} };                                  // the code of its Packing
+  { uint32_t{W::kUnitBytes} };                             // bytes of a unit of sixteen rows
   { uint32_t{W::kBlocks} };                                // how many times 32 k a unit has
   { uint32_t{W::kParts} };                                 // 1, or 2 where either 16 k have an integer scale
-  { int{W::kOffset} };                                     // what a code has more than its integer: 0 or a power of 2
+  { int{W::kOffset} };                                     // a code is its integer plus this: 0 or a power of 2
   { bool{W::kMinima} };                                    // a weight is scale * integer + minimum
   { w.block(b) } -> std::same_as<PackedBlock<W::kParts>>;  // the b-th 32 k of the unit
 };
@@ -89,7 +89,7 @@ inline int32_t four_at(const int8_t* q) {
   return four;
 }
 
-// Step 1: the exact integers of 32 k. `at` numbers the blocks of all rows of x.
+// Step 1 computes the exact integers of 32 k. `at` numbers the blocks of all rows of x.
 template <PackedWeights F>
 [[gnu::always_inline]] inline RowInts dot_block(const PackedBlock<F::kParts>& w, const Int8Rows& x, size_t at) {
   constexpr uint32_t kSteps = 8 / F::kParts;
@@ -115,13 +115,13 @@ template <PackedWeights F>
   if constexpr (F::kMinima) sum = fma(w.minimum, RowFloats::all(x.sum[at]), sum);
 }
 
-// Where a tile is: its first row of x, its group of rows of weights, and which kSide of these.
+// A tile is found by its first row of x, its group of rows of weights, and which kSide of these it has.
 struct PackedTile {
   const uint8_t* group;
   uint32_t side, row;
 };
 
-// R rows of x with kSide rows of weights.
+// Multiplies R rows of x with kSide rows of weights.
 template <PackedWeights F, uint32_t R>
 inline void multiply_tile(const PackedProduct& t, PackedTile tile, float* y) {
   const uint32_t blocks = t.x.k / kInt8Block;
@@ -147,7 +147,7 @@ inline void multiply_tile(const PackedProduct& t, PackedTile tile, float* y) {
   for (uint32_t r = 0; r < R; ++r) store(y + r * t.y_stride, sum[r]);
 }
 
-// From `row` on as many times R rows of x as there are, with all groups; `row` becomes the next one.
+// Multiplies R rows of x at a time with all groups, from `row` on, as often as R rows are left; `row` becomes the next one.
 template <class F, uint32_t R>
 inline void multiply_rows(const PackedProduct& t, uint32_t& row) {
   for (; row + R <= t.rows; row += R) {

@@ -1,11 +1,11 @@
-// Rows of weights packed for integer products (packed_products.h): sixteen rows side by side, so that a vector holds a
+// Rows of weights are packed like this for integer products (packed_products.h): sixteen rows side by side, so that a vector holds a
 // few k of all of them. How one format is packed is the scheme's own: it brings a Packing for code that loads and looks
 // up rows, and the products' side as packed_products.h says.
 //
 // Sixteen rows make a group; rows that a matrix lacks are zeros. A group is units of unit_k weights of every row, one
 // after the other, each unit_bytes long. Most units begin with scales of the sixteen rows, and then have codes of four
 // bytes a row, 64 bytes a step: step s (0 to 7) of 32 k has the codes of k 4 s to 4 s + 3 of row 0, then of row 1, and
-// so on. Codes of fewer bits share the bytes of several steps as the format likes. For code compiled for the base
+// so on. Codes of fewer bits share the bytes of several steps as the format likes. It is for code that is compiled for the base
 // machine only.
 #pragma once
 
@@ -21,11 +21,11 @@
 
 namespace tenon::sdk::cpu {
 
-// The four codes of a row in a step, lowest k in the lowest byte.
+// Stores the four codes of a row in a step, lowest k in the lowest byte.
 inline void put_step(uint8_t* codes, uint32_t step, uint32_t row, uint32_t four) {
   std::memcpy(codes + 64 * size_t{step} + 4 * size_t{row}, &four, sizeof(four));
 }
-// The half that is a row's scale, to its place among the group's sixteen.
+// Stores the half that is a row's scale among those of the group's sixteen rows.
 inline void copy_half(uint8_t* to, uint32_t row, const uint8_t* from) {
   std::memcpy(to + 2 * size_t{row}, from, 2);
 }

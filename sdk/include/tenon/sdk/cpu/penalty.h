@@ -8,7 +8,7 @@
 
 namespace tenon::sdk::cpu {
 
-// Operands from kOwnOperand on.
+// The penalty's own operands stand from kOwnOperand on.
 enum PenaltyOperand : uint32_t {
   kPenaltyParams = kOwnOperand,
   kPenaltyState,

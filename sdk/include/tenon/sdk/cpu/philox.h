@@ -1,4 +1,4 @@
-// Philox4x32-10, a counter-based generator: the words are a function of key and counter alone.
+// This is Philox4x32-10, a counter-based generator: the words are a function of key and counter alone.
 // Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The products of row_kernels.h over any vectors (vector.h) and any row formats. For sources that are compiled once for
+// These are the products of row_kernels.h over any vectors (vector.h) and any row formats. They are for sources that are compiled once for
 // each instruction set (tenon_add_kernels; see vector.h). A scheme brings formats (StoredRow, below) and makes a table:
 //
 //   constexpr RowFormat kFormats[] = {row_format<MyRow>()};

@@ -1,5 +1,5 @@
-// Row formats (products.h) of plain floats and GGUF's blocks, for vectors. In plain code they go through gguf_blocks.h.
-// For the one source of an instruction set, see vector.h.
+// These are row formats (products.h) of plain floats and GGUF's blocks, for vectors. In plain code they go through gguf_blocks.h.
+// They are for the one source of an instruction set, see vector.h.
 #pragma once
 
 #include "tenon/sdk/cpu/products.h"
@@ -16,7 +16,7 @@ namespace {
 
 template <uint32_t Format>
 struct Plain {
-  // One row after the other: these are bound by memory, which likes that best.
+  // Rows are read one after the other: these formats are bound by memory, which likes that best.
   static constexpr uint32_t kCode = Format, kElements = 16, kHeader = 0, kColumns = 1;
   static constexpr size_t kBytes = size_t{16} * kElementBytes<Format>;
   static float scale(const uint8_t*) { return 1; }
@@ -140,7 +140,7 @@ struct Q3_KRow : Blocks<TENON_Q3_K, 256, 110, 2> {
   }
 };
 
-// Scales (bytes 0 to 7) and minima (8 to 15) of Q4_K and Q5_K from their 12 bytes, times d and dmin.
+// These are scales (bytes 0 to 7) and minima (8 to 15) of Q4_K and Q5_K from their 12 bytes, times d and dmin.
 struct GroupScales {
   float scale[8], min[8];
   GroupScales(const uint8_t* p) {
@@ -278,7 +278,7 @@ struct Tq2_0Row : Blocks<TENON_TQ2_0, 256, 66, 2> {
   }
 };
 
-// The digits of base three of sixteen bytes, the first digits first.
+// These are the digits of base three of sixteen bytes, the first digits first.
 struct Digits {
   __m256i rest;
 

@@ -22,7 +22,7 @@ constexpr size_t padded(size_t k) {
   return (k + kLanes - 1) / kLanes * kLanes;
 }
 
-// y[c] = x . row c of the weights, as they are stored.
+// This computes y[c] = x . row c of the weights, as they are stored.
 struct VectorProduct {
   const uint8_t* weights;  // row c at weights + c * row_bytes
   size_t row_bytes;
@@ -30,7 +30,7 @@ struct VectorProduct {
   const float* x;  // (k)
   float* y;        // (columns)
 };
-// y[r * y_stride + c] = (row r of x . unpacked row c) * scale[c]
+// This computes y[r * y_stride + c] = (row r of x . unpacked row c) * scale[c].
 struct TileProduct {
   const float* weights;  // element (c, i) at c * w_stride + i; only k of a row are read
   size_t w_stride;

@@ -1,4 +1,4 @@
-// Rows of a site's first matrix as f32, by index: how an embedding is looked up. A chunk is a row.
+// This gives rows of a site's first matrix as f32, by index: so an embedding is looked up. A chunk is a row.
 #pragma once
 
 #include <algorithm>

@@ -145,7 +145,7 @@ struct BlockScale {
   }
 };
 
-// Per block of 32: scale = absmax / 127, q = x * (127 / absmax) to the nearest (halves to even). k is a multiple of 32.
+// Makes int8 of a row. Each block of 32 has scale = absmax / 127 and q = x * (127 / absmax) to the nearest (halves to even). k is a multiple of 32.
 // A block with a value that is not finite gets NaN for its scale: so do its products.
 void quantize_row(const float* x, uint32_t k, const Int8Row& to) {
   for (uint32_t b = 0; b < k / kInt8Block; ++b) {
@@ -166,7 +166,7 @@ void quantize_row(const float* x, uint32_t k, const Int8Row& to) {
   }
 }
 
-// Per block of 32: scale = absmax / 32639, and x * (32639 / absmax) to the nearest (halves to even) is 256 high + low.
+// Makes 16 bits of a row. Each block of 32 has scale = absmax / 32639, and x * (32639 / absmax) to the nearest (halves to even) is 256 high + low.
 // The last block may have fewer values; it and all up to int16_blocks(k) are filled up with zeros. A block with a value
 // that is not finite gets NaN for its scale: so do its products.
 void split_row(const float* x, uint32_t k, const Int16Row& to) {

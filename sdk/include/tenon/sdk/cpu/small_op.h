@@ -1,4 +1,4 @@
-// A small op on the CPU: a function of one row, over the live rows in chunks.
+// This makes a small op on the CPU of a function of one row; it goes over the live rows in chunks.
 //
 //   enum BiasTensor { kBias };  // the op's t
 //   void bias(const cpu::Row& row) {
@@ -20,16 +20,16 @@
 namespace tenon::sdk::cpu {
 
 struct SmallOpArgs {
-  int64_t columns, x_stride, y_stride;  // of x; elements
+  int64_t columns, x_stride, y_stride;  // the columns of x; elements from row to row of x, and of y
   int64_t stride[4];                    // from row to row of t[i]; 0 for what all rows share
   float f[4];
   int32_t i[8];
   uint32_t rows, tensors;  // tensors: how many of the op's are there
 };
 
-// One live row. x may be y.
+// The function gets one live row. x may be y.
 struct Row {
-  // From kTensors on stand the op's tensors that are there, then the step state that it reads.
+  // After kLive come the op's tensors that are there, from kTensors on, and then the step state that it reads.
   enum Operand : uint32_t { kX, kY, kLive, kTensors };
 
   const SmallOpArgs& args;

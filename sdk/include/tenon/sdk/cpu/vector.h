@@ -1,4 +1,4 @@
-// The vocabulary of the CPU's kernels: vectors of floats, of integers and of packed codes, under AVX-512, under AVX2 or
+// The CPU's kernels are written in this vocabulary: vectors of floats, of integers and of packed codes, under AVX-512, under AVX2 or
 // in plain code, as the source is compiled. A kernel is written once in these words, and compiled once for each
 // instruction set (tenon_add_kernels).
 //

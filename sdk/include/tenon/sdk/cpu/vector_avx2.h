@@ -1,4 +1,4 @@
-// The vocabulary of vector.h under AVX2 with FMA and F16C: eight lanes are a register, sixteen are two. The eight are
+// This is the vocabulary of vector.h under AVX2 with FMA and F16C: eight lanes are a register, sixteen are two. The eight are
 // there under AVX-512, too, which folds its sixteen to them.
 #pragma once
 
@@ -94,7 +94,7 @@ inline Floats<8> power_of_two(Floats<8> a) {
 inline Floats<8> zero_below(Floats<8> a, Floats<8> limit, Floats<8> otherwise) {
   return {_mm256_and_ps(_mm256_cmp_ps(a.v, limit.v, _CMP_NLT_UQ), otherwise.v)};
 }
-// Halves on halves: eight lanes to four, four to one.
+// Adds halves to halves: eight lanes become four, four become one.
 inline __m128 folded(Floats<8> a) {
   return _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
 }
@@ -150,7 +150,7 @@ struct Floats<16> {
     const auto* bytes = static_cast<const uint8_t*>(p);
     return {Floats<8>::decode<Format>(bytes), Floats<8>::decode<Format>(bytes + 8 * kElementBytes<Format>)};
   }
-  // Out of line: inner loops that end with this keep their registers.
+  // It is out of line, so that inner loops that end with it keep their registers.
   template <uint32_t Format>
   [[gnu::noinline]] static Floats decode_first(const void* p, uint32_t n) {
     uint8_t part[16 * kElementBytes<Format>] = {};
@@ -175,7 +175,7 @@ inline Floats<8> folded(Floats<16> a) {
   return add(a.low, a.high);
 }
 
-// The weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
+// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
 // must be exact, so that it makes no difference whether they are fused with the shift.
 template <int First = 0>
 class Nibbles {

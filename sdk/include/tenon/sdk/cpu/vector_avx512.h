@@ -1,4 +1,4 @@
-// The vocabulary of vector.h under AVX-512 (F, BW, DQ, VL): sixteen lanes are a register.
+// This is the vocabulary of vector.h under AVX-512 (F, BW, DQ, VL): sixteen lanes are a register.
 #pragma once
 
 #include "tenon/sdk/cpu/vector_avx2.h"
@@ -134,7 +134,7 @@ inline float largest(Floats<16> a) {
   }
 }
 
-// The weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
+// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
 // must be exact, so that it makes no difference whether they are fused with the shift.
 template <int First = 0>
 class Nibbles {

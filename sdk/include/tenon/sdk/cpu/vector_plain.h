@@ -1,4 +1,4 @@
-// The vocabulary of vector.h in plain code: any number of lanes is an array. Loops over it are written so that compilers
+// This is the vocabulary of vector.h in plain code: any number of lanes is an array. Loops over it are written so that compilers
 // make vectors of them where the base machine has any.
 #pragma once
 
@@ -167,7 +167,7 @@ inline void transpose(Floats<N> (&row)[N]) {
   }
 }
 
-// The weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
+// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
 // must be exact, so that it makes no difference whether they are fused with the shift.
 template <int First = 0>
 class Nibbles {

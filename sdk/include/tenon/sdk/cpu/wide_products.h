@@ -20,7 +20,7 @@
 // sum as steps 2 and 3 of packed_products.h say. WideBlock has three: its scale has the 256, and low bytes times low ones,
 // divided by 256, are added once all is in f32.
 //
-// A single row of x multiplies each block as it is made. For several, kSpanBlocks blocks are made first and then meet all
+// A single row of x multiplies each block as it is made. For several, kBlocksAtOnce blocks are made first and then meet all
 // rows, kMostWideRows at a time.
 //
 // An example: a row of x times a matrix of 4 bits in groups of 64, under AVX-512 VNNI. 32 k of 16 rows are four loads of
@@ -36,7 +36,8 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// As registers allow: each row of x has two sums of integers, or four in a WideBlock, of which half as many rows are taken.
+// Registers allow this many rows of x at a time: each row has two sums of integers, or four in a WideBlock, of which half as many rows
+// are taken.
 #if defined(__AVX512VNNI__)
 constexpr uint32_t kMostWideRows = 8;
 #else
@@ -52,33 +53,33 @@ struct WideBlock : PackedBlock<1> {
 };
 struct ExactBlock : WideBlock {};
 
-// 32 k of kSide rows of weights in 16 bits.
+// A word block has 32 k of kSide rows of weights in 16 bits.
 struct WordBlock {
   RowFloats scale, minimum;
   RowWords word[16];  // (step): two k, as x has them
 };
 
-// 32 k of kSide rows of which every four have two weights.
+// A chosen block has 32 k of kSide rows of which every four have two weights.
 struct ChosenBlock {
   RowFloats scale, minimum;
   RowCodes place[8];  // (step): which bytes of four words of x are the two that are multiplied
   RowWords word[8];   // (step)
 };
 
-// 32 k of kSide rows of weights, of which either 16 have a scale of their own besides. Their codes have 4 bits.
+// A halves block has 32 k of kSide rows of weights, of which either 16 have a scale of their own besides. Their codes have 4 bits.
 struct HalvesBlock : PackedBlock<1> {
   RowFloats half_scale[2];
 };
 
-// A format of packed weights for x in 16 bits. A value of the type is one unit for kSide of its rows. A format may have
-// kRowScales besides, true: a group begins with an f32 for each row, which the row's sum is multiplied by.
+// A type with these members is a format of packed weights for x in 16 bits. A value of the type is one unit for kSide of its rows. A
+// format may have kRowScales = true besides: a group begins with an f32 for each row, which the row's sum is multiplied by.
 template <class W>
 concept WideWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
   W{unit};
-  { uint32_t{W::kCode} };       // that of its Packing
-  { uint32_t{W::kUnitBytes} };  // of a unit of a group
+  { uint32_t{W::kCode} };       // the code of its Packing
+  { uint32_t{W::kUnitBytes} };  // bytes of a unit of sixteen rows
   { uint32_t{W::kBlocks} };     // how many times 32 k a unit has: 1, 2, 4 or 8
-  { int{W::kOffset} };          // what a code of a byte has more than its integer: 0 or a power of 2
+  { int{W::kOffset} };          // a code of a byte is its integer plus this: 0 or a power of 2
   { bool{W::kMinima} };         // a weight is scale * integer + minimum
   w.block(b);                   // the b-th 32 k of the unit
 };
@@ -95,7 +96,7 @@ inline int32_t two_at(const int16_t* words) {
   return two;
 }
 
-// R rows of x, from block `at` of all blocks of the rows on; the next row's are `stride` further on.
+// These are R rows of x, from block `at` of all blocks of the rows on; the next row's are `stride` further on.
 template <uint32_t R>
 struct RowBlocks {
   const Int16Rows& x;
@@ -106,7 +107,7 @@ struct RowBlocks {
   const int16_t* words(uint32_t r) const { return x.words + block(r) * kInt8Block; }
 };
 
-// The codes of a block, less Offset each, times the high bytes of R rows of x and times the low ones. Rows take turns, so
+// Multiplies the codes of a block, less Offset each, by the high bytes of R rows of x and by the low ones. Rows take turns, so
 // that no dot product waits for the one before it.
 template <int Offset, uint32_t R>
 struct ByteDots {
@@ -129,7 +130,7 @@ struct ByteDots {
   }
 };
 
-// The same of codes of two bytes: of the upper ones, and of the lower ones.
+// Does the same with codes of two bytes: with the upper ones, and with the lower ones.
 template <int Offset, uint32_t R>
 struct TwoByteDots {
   ByteDots<Offset, R> high, low;
@@ -202,7 +203,7 @@ template <int, uint32_t R>
   for (uint32_t r = 0; r < R; ++r) sums[r] = to_floats(sum[r]);
 }
 
-// Four times kOffset for each of kSide rows.
+// Returns four times kOffset for each of kSide rows.
 template <int kOffset>
 struct OffsetCodes {
   uint8_t byte[4 * kSide];
@@ -250,7 +251,7 @@ template <int Offset, bool Minima, uint32_t R, class Block>
   }
 }
 
-// kSide rows of a group of weights.
+// A tile is kSide rows of a group of weights.
 struct WideTile {
   const uint8_t* units;
   uint32_t side;
@@ -267,7 +268,7 @@ constexpr uint32_t used_blocks(const Int16Rows& x) {
   return (x.k + kInt8Block - 1) / kInt8Block;
 }
 
-// Row `row` of x. Like multiply_many_rows() it is a function of its own, so that the loop has the registers to itself.
+// Multiplies row `row` of x. Like multiply_many_rows() it is a function of its own, so that the loop has the registers to itself.
 template <WideWeights F>
 [[gnu::noinline]] RowFloats multiply_one_row(const WideTile& tile, const Int16Rows& x, uint32_t row) {
   RowFloats sum[1] = {RowFloats::zeros()};
@@ -281,8 +282,8 @@ template <WideWeights F>
   return sum[0];
 }
 
-// So many blocks hold whole units of any format.
-constexpr uint32_t kSpanBlocks = kMostUnitK / kInt8Block;
+// This many blocks are whole units of any format.
+constexpr uint32_t kBlocksAtOnce = kMostUnitK / kInt8Block;
 constexpr uint32_t kTileRows = 48;
 
 // Blocks of weights that were made, (count); they meet the blocks of a row of x from `first` on.
@@ -305,7 +306,7 @@ inline void add_blocks(BlockSpan<Block> w, const Int16Rows& x, uint32_t& row, ui
     for (uint32_t r = 0; r < R; ++r) sums[r] = sum[r];
   }
 }
-// All rows from `row` to before `rows`. All formats of a block share this.
+// Multiplies all rows from `row` to before `rows`. All formats of a block share this.
 template <int Offset, bool Minima, class Block>
 [[gnu::noinline]] void add_span(BlockSpan<Block> w, const Int16Rows& x, uint32_t row, uint32_t rows, RowFloats* sums) {
   const auto add_rows = [&]<uint32_t R>(std::integral_constant<uint32_t, R>) {
@@ -318,15 +319,15 @@ template <int Offset, bool Minima, class Block>
   add_rows(std::integral_constant<uint32_t, 1>{});
 }
 
-// At most kTileRows rows of x from `row` to before `rows`.
+// Multiplies the rows of x from `row` to before `rows`, at most kTileRows.
 template <WideWeights F>
 [[gnu::noinline]] void multiply_many_rows(const WideTile& tile, const Int16Rows& x, uint32_t row, uint32_t rows,
                                           RowFloats* sums) {
-  constexpr uint32_t kUnits = kSpanBlocks / F::kBlocks;
+  constexpr uint32_t kUnits = kBlocksAtOnce / F::kBlocks;
   using Block = decltype(tile.unit<F>(0).block(0));
-  Block block[kSpanBlocks];
+  Block block[kBlocksAtOnce];
   std::fill_n(sums, rows - row, RowFloats::zeros());
-  for (uint32_t first = 0; first < used_blocks(x); first += kSpanBlocks) {
+  for (uint32_t first = 0; first < used_blocks(x); first += kBlocksAtOnce) {
     uint32_t count = 0;
     for (uint32_t u = 0; u < kUnits && first + count < used_blocks(x); ++u) {
       const F weights = tile.unit<F>(first / F::kBlocks + u);
