@@ -47,7 +47,7 @@ inline sdk::KvMemory value_memory(const ViewArgs& a, const sdk::Part& part) {
           .scales = part.ptr<void>(kValueScales),
           .pages = part.ptr<int32_t>(kPages)};
 }
-// A head of a row: (dim).
+// Returns a head of a row of q: (dim).
 inline const float* query_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uint32_t head) {
   return part.ptr<const float>(kQ) + row * a.q_row + size_t{head} * a.kv.k.dim;
 }
@@ -59,8 +59,8 @@ inline float* out_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uin
 struct JoinFactors {
   float own, before;
 };
-// A query head of a row: the greatest of its scores, and the sum of their weights exp(score - top). A half that sees nothing has
-// -infinity and 0.
+// A query head of a row has the greatest of its scores, and the sum of their weights exp(score - top). A half that sees nothing
+// has -infinity and 0.
 struct HeadSums {
   uint32_t row, head;
   float top, sum;
@@ -101,7 +101,7 @@ inline WeightChunk weight_chunk(const ViewArgs& a, const sdk::Part& part, uint32
   return found;
 }
 
-// Emits the op that sums the softmax weights, if the cache wants them. operands: those of the attention op before it.
+// Emits the op that sums the softmax weights, if the cache wants them. It has the attention op's operands.
 template <auto kSumWeights, class Args>
 void record_weights(const tenon_attn_call& call, const Args& args, uint64_t thread_scratch_bytes,
                     std::vector<tenon_operand> operands, sdk::Recorder& r) {

@@ -1,4 +1,4 @@
-// Attention over a view with a tail of newest tokens (TENON_KV_RECENT): first over the tail, as a layer with that window would be
+// A view with a tail of newest tokens (TENON_KV_RECENT) is read in two halves: first the tail, as a layer with that window would be
 // attended to, then over the rest, which joins the two. Each half is an op like any other, so that whatever reads a view reads a tail.
 //
 //   attention::record_halves(a, call, r, [&](const tenon_attn& a, const tenon_attn_call& c, const Half& half) { ... });

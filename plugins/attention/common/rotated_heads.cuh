@@ -1,4 +1,4 @@
-// The op of rotated_heads.h on a GPU; rotated_heads_cpu.h is the naive twin.
+// This is the op of rotated_heads.h on a GPU; rotated_heads_cpu.h is the naive twin.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tenon::attention {
 
-inline constexpr uint32_t kRotateWarps = 4, kRotateMostRows = 4096;  // a grid's; further rows are taken in turns
+inline constexpr uint32_t kRotateWarps = 4, kRotateMostRows = 4096;  // a grid has so many; other rows take turns
 
 struct RotatePointers {
   const float* from;

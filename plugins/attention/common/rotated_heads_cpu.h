@@ -1,4 +1,4 @@
-// The op of rotated_heads.h on the CPU.
+// This is the op of rotated_heads.h on the CPU.
 #pragma once
 
 #include <algorithm>

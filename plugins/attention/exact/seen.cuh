@@ -1,5 +1,5 @@
 // A block of threads finds together what a row of a step sees of a KV view, whatever the view (tenon/abi/kv_cache.h says
-// the rule). Part of exact.cuh.
+// the rule). This file is a part of exact.cuh.
 //
 // Cells come in lanes: under LINEAR and RING a lane is a position, under TABLE a cell. Which warp takes a lane, and in
 // which order, follows from the lane alone: a row's sums have the same bits alone, among others and in a tree of drafts.
@@ -16,10 +16,10 @@ namespace tenon::exact {
 using cuda::KvCells, cuda::KvLayout;
 
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-inline constexpr uint32_t kAtOnce = 4;  // lanes that a warp takes together
+inline constexpr uint32_t kAtOnce = 4;  // a warp takes so many lanes together
 inline constexpr uint32_t kTurn = kWarps * kAtOnce;
 inline constexpr uint32_t kTableCells = 512;     // a table, by which a block finds the step's rows, has so many
-inline constexpr uint32_t kMostTreeRows = 8192;  // the most in a step with trees, whose path is in shared memory
+inline constexpr uint32_t kMostTreeRows = 8192;  // a step with trees has at most so many: its path is in shared memory
 
 // The bound of sequences is at least 1. few_rows: only sequences of at most so many rows are attended to; 0: all are.
 struct Args : attention::ViewArgs {
@@ -39,13 +39,13 @@ struct Pointers {
   float* weights;
 };
 
-// The lanes that a warp takes together: their cells and positions, of those that the row sees.
+// A warp takes these lanes together: they have a cell and a position each, and the row sees some of them.
 struct Lanes {
   uint32_t cell[kAtOnce], position[kAtOnce];
   bool seen[kAtOnce];
 };
 
-// The block's own memory.
+// A block has this memory.
 struct Shared {
   int32_t row_of[kTableCells];  // the step's row whose place a cell is, or -1
   uint32_t end;                 // cells from here on are not looked at
@@ -144,7 +144,7 @@ class Seen {
     const auto end = static_cast<uint32_t>(p_.order[p_.seq_row[s + 1] - 1]) + 1;
     return max(a_.kv.sinks, end > a_.kv.ring ? end - a_.kv.ring : 0);
   }
-  // LINEAR, RING.
+  // Returns the cell of a position, under LINEAR or RING.
   __device__ uint32_t cell_of(uint32_t position) const {
     if (static_cast<int32_t>(position) > base_) return place(path_[position_ - static_cast<int32_t>(position)]);
     return a_.kv.cell_of(position);
@@ -171,7 +171,7 @@ class Seen {
     }
   }
 
-  // The spans that are chosen for the row, how many first; nullptr if it sees all.
+  // Returns the spans that are chosen for the row, how many first; nullptr if it sees all.
   __device__ const int32_t* chosen() const {
     if (a_.most_spans == 0) return nullptr;
     const int32_t* list = p_.chosen + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);

@@ -19,13 +19,13 @@ namespace {
 
 using sdk::Part;
 
-// The softmax of a query, with the sum of its weighted values: (padded).
+// This is the softmax of a query, with the sum of its weighted values: (padded).
 struct QuerySums {
   Softmax* state;
   float* sum;
 };
 
-// The partial results that phase 0 leaves for phase 1: by row, query head and split.
+// Phase 0 leaves these partial results for phase 1: by row, query head and split.
 class Partials {
  public:
   Partials(const AttendArgs& a, void* scratch)
@@ -43,12 +43,12 @@ class Partials {
   Softmax* states_;
 };
 
-// The work item that takes a split. After the sinks' splits they are taken in turns; there are more turns than any rows of
-// one item see splits.
+// Returns the work item that takes a split. After the sinks' splits they are taken in turns; there are more turns than any
+// rows of one item see splits.
 uint32_t item_of(const AttendArgs& a, uint32_t split) {
   return split < a.sink_splits ? split : a.sink_splits + (split - a.sink_splits) % (a.splits - a.sink_splits);
 }
-// The split from `first` on that a work item takes.
+// Returns the split, from `first` on, that a work item takes.
 uint32_t split_of(const AttendArgs& a, uint32_t item, uint32_t first) {
   if (item < a.sink_splits) return item;
   const uint32_t turns = a.splits - a.sink_splits, from = std::max(first, a.sink_splits);
@@ -65,11 +65,11 @@ void fold(const AttendArgs& args, const QuerySums& total, const QuerySums& part)
   *total.state = {now, total.state->sum * a + part.state->sum * b};
 }
 
-// A query head of a row.
+// This names a query head of a row.
 struct Head {
   uint32_t row, head;
 };
-// Its mean of the values, from its sums.
+// Writes the head's mean of the values, which it makes of its sums.
 void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& state, const float* sum) {
   float* out = attention::out_of(a, part, at.row, at.head);
   if (a.joining == attention::kJoins) {
@@ -92,7 +92,7 @@ void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& s
 // A run of rows has this place: its first row, its KV head, and the work item along the lanes.
 struct RunPlace {
   uint32_t row, head, item;
-  // The head of query i of the run.
+  // Returns the head of query i of the run.
   Head query(const AttendArgs& a, uint32_t i) const { return {row + i / a.group, head * a.group + i % a.group}; }
 };
 
@@ -115,7 +115,7 @@ void attend_whole(const AttendArgs& a, const Part& part, Run& run, const RunPlac
   }
 }
 
-// One split of a run; its sums and states are left for phase 1.
+// Attends to one split of a run; its sums and states are left for phase 1.
 void attend_split(const AttendArgs& a, const Part& part, Run& run, const RunPlace& at) {
   const uint32_t split = split_of(a, at.item, run.first() / a.split);
   if (uint64_t{split} * a.split >= run.end()) return;
@@ -130,7 +130,7 @@ void attend_split(const AttendArgs& a, const Part& part, Run& run, const RunPlac
   }
 }
 
-// The softmax of n scores and a sink, each score's to the sum of its cell.
+// Adds the softmax of n scores and a sink: each score's weight to the sum of its cell.
 void add_weights(const float* score, const uint32_t* cell, uint32_t n, float sink, float* sums) {
   const float top = std::max(sink, *std::max_element(score, score + n));
   double sum = std::exp(sink - top);
@@ -143,7 +143,7 @@ void attend_chunk(const AttendArgs& a, const Part& part, const Step& step, uint3
   const uint32_t first = chunk / a.splits / a.kv_heads * a.block_rows;
   const uint32_t last = std::min(first + a.block_rows, step.live());
   for (uint32_t row = first, next; row < last; row = next) {
-    // Rows of one sequence whose keys are the same, turned or not.
+    // A run has rows of one sequence whose keys are the same, turned or not.
     next = row;
     while (next < last && step.active(next) && step.slot(next) == step.slot(row) &&
            step.shift(next) == step.shift(row)) {

@@ -1,4 +1,4 @@
-// The ops that Flash records.
+// Flash records these ops.
 //
 // Work is cut into blocks of rows, KV heads and, when there are few rows, splits of lanes. A LANE is what a row may see:
 // a position in linear caches and rings, a cell where a table says the positions. A block's queries are all query heads
@@ -21,20 +21,20 @@ namespace tenon::flash {
 struct AttendArgs : attention::ViewArgs {
   uint32_t kv_heads;
   uint32_t lanes;       // a sequence has so many; a ring has no end: 0
-  uint32_t block_rows;  // rows of a work item
+  uint32_t block_rows;  // a work item has so many rows
   // Work items along the lanes, and lanes of a split. Splits [0, sink_splits) of a ring are the sinks', and the others
   // are taken in turns.
   uint32_t splits, split, sink_splits;
-  uint32_t isa;     // index for kernels()
-  uint32_t padded;  // floats of an accumulator
+  uint32_t isa;     // kernels() takes this index
+  uint32_t padded;  // an accumulator has so many floats
 };
 using enum attention::ViewOperand;
 
-uint64_t scratch_bytes(const AttendArgs& a);         // partial results of the splits
-uint64_t thread_scratch_bytes(const AttendArgs& a);  // for one work item
+uint64_t scratch_bytes(const AttendArgs& a);         // the splits' partial results take so many
+uint64_t thread_scratch_bytes(const AttendArgs& a);  // one work item takes so many
 void attend(const AttendArgs& a, const sdk::Part& part);
 
-// The softmax weights of each sequence's last weight_rows rows, by cell. A chunk is a KV head of a sequence.
+// Sums the softmax weights of each sequence's last weight_rows rows, by cell. A chunk is a KV head of a sequence.
 uint64_t weights_scratch_bytes(const AttendArgs& a);  // for each thread
 void sum_weights(const AttendArgs& a, const sdk::Part& part);
 

@@ -1,5 +1,5 @@
-// Codes of the scaled codecs, int8, fp8 and int4, as fp16: eight elements in their order for prefill, and for decoding, where the
-// order is free, the pairs of a word.
+// Codes of the scaled codecs, int8, fp8 and int4, become fp16 here: eight elements in their order for prefill, and for decoding,
+// where the order is free, the pairs of a word.
 //
 // Decoding has codes as they are stored in tiles of two-byte columns (decode_tiles.cuh), of which ldmatrix gives a lane words of
 // two columns: of keys four bytes of a token that follow each other, and in a transposed load of values two bytes of one token and
@@ -70,8 +70,8 @@ struct Int8Bytes {
     }
   }
 };
-// Four bits. The lower code of a byte is the last bits of 1024 + code, and the upper one, where it is, the last but four of
-// 64 + code; a code is kBias + q.
+// A code has four bits. The lower code of a byte is the last bits of 1024 + code, and the upper one, where it is, the last
+// but four of 64 + code; a code is kBias + q.
 template <uint32_t kBias>
 struct Nibbles {
   static constexpr uint32_t kEights = 4, kPairs = 4;
@@ -94,11 +94,11 @@ struct Nibbles {
   }
 };
 struct Int4Bytes : Nibbles<8> {};
-// Four bits, where an element of a key is the zero of its dimension and its group plus a code of Keys times the step.
+// Codes have four bits; a key's element is the zero of its dimension and group plus a code of Keys times the step.
 struct Int4ByChannel : Nibbles<8> {
   using Keys = Nibbles<0>;
 };
-// E4M3: as sdk::SmallFloat::half_bits() makes halves of codes.
+// E4M3 becomes halves as sdk::SmallFloat::half_bits() makes them of codes.
 struct Fp8Bytes {
   static constexpr uint32_t kEights = 2, kPairs = 2;
   static constexpr float kUnit = sdk::KvF8::Numbers::kUnit, kWhole = 1;
@@ -117,12 +117,12 @@ struct Fp8Bytes {
 };
 static_assert(Codec<Int8Bytes> && Codec<Int4Bytes> && Codec<Int4ByChannel> && Codec<Fp8Bytes>);
 
-// true: keys have zeros and steps for each dimension, and only values a scale for each cell. C may be void.
+// This says whether keys have zeros and steps for each dimension, and only values a scale for each cell. C may be void.
 template <class C>
 inline constexpr bool kKeysByChannel = std::is_same_v<C, Int4ByChannel>;
 
 // ---- where dimensions are in decoding -----------------------------------------------------------------------------------------
-// The dimension of an element (0 or 1) of a pair of the word that the lane has of a key's 16 bytes `piece`.
+// Returns the dimension of an element (0 or 1) of a pair of the word that the lane has of a key's 16 bytes `piece`.
 template <Codec C>
 __device__ __forceinline__ uint32_t dim_of_key(uint32_t piece, uint32_t pair, uint32_t element) {
   return (4 * piece + threadIdx.x % 4) * 2 * C::kPairs + element * C::kPairs + pair;
@@ -134,7 +134,7 @@ __device__ __forceinline__ uint32_t dim_of_value(uint32_t piece, uint32_t pair) 
 }
 
 // ---- in order -------------------------------------------------------------------------------------------------------------------
-// The 16 bytes of a row that hold elements, as fp16: store(i, eight) gets the i-th eight of them.
+// Makes fp16 of the 16 bytes of a row that hold elements: store(i, eight) gets the i-th eight of them.
 template <Codec C, class Store>
 __device__ __forceinline__ void unpack_scaled(const uint4& raw, __half scale, const Store& store) {
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
@@ -143,7 +143,7 @@ __device__ __forceinline__ void unpack_scaled(const uint4& raw, __half scale, co
   for (uint32_t i = 0; i < C::kEights; ++i) {
     __half2 x[4];
     C::unpack(words, i, x);
-    uint32_t halves[4];  // two of them each
+    uint32_t halves[4];  // each has two of them
 #pragma unroll
     for (uint32_t j = 0; j < 4; ++j) {
       const __half2 product = __hmul2(x[j], both);
@@ -178,7 +178,7 @@ __device__ __forceinline__ void unpack_by_channel(const uint4& raw, const Channe
     store(i, uint4{halves[0], halves[1], halves[2], halves[3]});
   }
 }
-// Halves of eight dimensions that follow each other, as pairs of a word of a key: pair i has dimensions i and i + 4.
+// This holds halves of eight dimensions that follow each other, as pairs of a word of a key: pair i has i and i + 4.
 struct ChannelPairs {
   uint32_t pair[Int4ByChannel::kPairs];
 
@@ -190,7 +190,7 @@ struct ChannelPairs {
   }
 };
 
-// Sixteen bytes of a row, from 16 * piece on, and their cell's scale: zeros for a row that there is not.
+// This holds sixteen bytes of a row, from 16 * piece on, and their cell's scale: zeros for a row that there is not.
 struct ScaledPiece {
   uint4 raw = {0, 0, 0, 0};
   __half scale = __ushort_as_half(0);

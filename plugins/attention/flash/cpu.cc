@@ -14,7 +14,7 @@ namespace {
 
 using sdk::Refused;
 
-// Queries of a work item: enough to share a conversion of keys and values, few enough for the second-level cache.
+// A work item has so many queries: enough to share a conversion of keys and values, few enough for the L2 cache.
 constexpr uint32_t kBlockQueries = 64;
 // Fewer work items than this are cut along the positions too, unless partial results would take more than kMostScratch.
 constexpr uint32_t kManyChunks = 64;
@@ -64,7 +64,7 @@ void cut(AttendArgs& args, const tenon_bounds& b, uint32_t split) {
   }
 }
 
-// Bytes of the cache for each token that a row attends to. Rows of one block share what is read.
+// Returns the bytes of the cache for each token that a row attends to. Rows of one block share what is read.
 double cache_bytes(const AttendArgs& args, const tenon_bounds& b) {
   const auto row_bytes = [](const sdk::KvPlane& p) {
     return double(p.dim) * sdk::kv_element_bytes(p.codec) + tenon_format_block(p.scale).bytes;

@@ -10,14 +10,14 @@
 namespace tenon::flash {
 namespace {
 
-// The kernels that do a layer; a claim's variant.
+// A claim's variant says which kernels do a layer.
 enum Variant : uint32_t { kExact, kDecode, kPrefill };
 
 // Cuts of positions are multiples of this share of the parameter `split`.
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
-// The fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond plain
-// chains; where spans are chosen, prefill takes the sequences whose rows see all.
+// Returns the fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond
+// plain chains; where spans are chosen, prefill takes the sequences whose rows see all.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
   const bool decodes = b.rows_per_seq <= kDecodeRows, scaled = sdk::is_scaled_codec(k.codec);
@@ -79,7 +79,7 @@ struct Recording {
     args.rows_per_seq = std::min(b.rows, std::max(1u, b.rows_per_seq));
     args.seqs = std::max(1u, b.seqs);
     args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(b.kv_len, args.kv.capacity()));
-    // Pages of the planes, as far as their tensors reach.
+    // The planes have so many pages, as far as their tensors reach.
     const tenon_tensor plane = r.describe(call.kv->k);
     args.kv_pages = static_cast<uint32_t>(plane.dim[0] * plane.stride[0] / args.kv.k.page);
     args.window = a.window;
@@ -135,10 +135,10 @@ struct Recording {
     }
   }
 
-  // K's and V's columns of a row.
+  // Returns how many columns K and V have in a row.
   double kv_columns() const { return double(args.kv.heads) * (args.kv.k.dim + args.kv.v.dim); }
 
-  // rows_sharing: rows that read the same tokens together.
+  // rows_sharing: so many rows read the same tokens together.
   tenon_cost cost(double rows_sharing) const {
     const double q_columns = double(args.q_heads) * args.kv.k.dim, out_columns = double(args.q_heads) * args.kv.v.dim;
     const double element = sdk::kv_element_bytes(args.kv.k.codec);
@@ -207,14 +207,14 @@ struct Recording {
     }
     const sdk::OpSpec spec{.name = "attention", .operands = operands, .chunks = {}, .cost = cost(args.rows)};
     if (can_prefill_wgmma(args, gpu.arch)) {
-      cuda::emit<prefill_wgmma>(r, spec, args, TENON_OP_FOREIGN);  // takes more than half a multiprocessor
+      cuda::emit<prefill_wgmma>(r, spec, args, TENON_OP_FOREIGN);  // it takes more than half a multiprocessor
     } else {
       cuda::emit<prefill>(r, spec, args);
     }
   }
 
-  // The sequences that prefill passes over. Their keys and values are in the cache. Most of them have one row: that is what
-  // blocks are shared out for.
+  // Records decoding for the sequences that prefill passes over. Their keys and values are in the cache. Most of them have
+  // one row: that is what blocks are shared out for.
   void decode_few(const Gpu& gpu) {
     GpuArgs few = args;
     few.append = 0;

@@ -1,4 +1,4 @@
-// Attention of steps with at most sixteen rows a sequence, in one kernel: flash decoding (the Flash-Decoding note of Dao et
+// One kernel does the attention of steps with at most sixteen rows a sequence: flash decoding (the Flash-Decoding note of Dao et
 // al., 2023). Its naive twins are exact.cuh, which computes the formula in f32, and AttentionHost::expected() of
 // conformance/attention_host.cc, in f64.
 //
@@ -31,7 +31,7 @@
 namespace tenon::flash {
 namespace {
 
-// One split of the queries that a team has taken.
+// Works on one split of the queries that a team has taken.
 template <class Team>
 __device__ __forceinline__ void run_split(const Team& team, bool worked) {
   prepare_heads(team, worked);
@@ -186,7 +186,7 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + anchor(a));
   const uint64_t most = most_splits(a, span);
   a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
-  // As many blocks as there is room for: more would stand in line, most of them for splits that short sequences have not.
+  // There are as many blocks as there is room for: more would stand in line, most of them for splits that do not exist.
   const uint32_t room = blocks * units / unsplit / a.cluster * a.cluster;
   a.split_blocks = a.many_rows != 0 ? a.most_splits : std::clamp(room, a.cluster, a.most_splits);
 }

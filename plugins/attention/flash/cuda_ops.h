@@ -1,4 +1,4 @@
-// The ops that Flash records on a GPU, and what they share: arguments, operands, and which kernels are for which heads.
+// Flash records these ops on a GPU; they share arguments, operands, and which kernels are for which heads.
 // Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the products, whose sums and
 // whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 before they are multiplied, and so do keys by channel.
 #pragma once
@@ -25,21 +25,21 @@ inline constexpr uint32_t kKeysOfGroup = 32;
 struct GpuArgs {
   cuda::KvLayout kv;
   int64_t q_row, out_row;                     // from row to row, in floats
-  uint32_t q_heads, heads_per_kv;             // heads_per_kv: query heads that share a KV head
+  uint32_t q_heads, heads_per_kv;             // heads_per_kv: so many query heads share a KV head
   uint32_t rows, rows_per_seq, seqs, kv_len;  // bounds
-  uint32_t window;                            // positions that a row sees, with its own; 0: all
+  uint32_t window;                            // a row sees so many positions, with its own; 0: all
   uint32_t kv_pages;                          // the planes have so many
   uint32_t few_rows;                          // prefill passes over sequences of at most so many rows
   float scale, softcap;
-  // The claimed ops of the prologue. A row of Q is then followed by those of K and V.
+  // These ops of the prologue are claimed. A row of Q is then followed by those of K and V.
   uint32_t append, normed;   // KV_APPEND, QK_NORM
   uint32_t sinks;            // learned sinks
   int32_t rotated, pairing;  // ROPE; rotated 0: there is none
   float eps;                 // the norm's epsilon
-  // Decoding's own, as set_splits() decides.
+  // Decoding alone has these, as set_splits() decides.
   uint32_t splits;        // a row is cut into so many at most
-  uint32_t granule;       // positions; a split's size is a multiple of it
-  uint32_t cluster;       // blocks of a cluster, which fold their splits through shared memory
+  uint32_t granule;       // a split's size is a multiple of so many positions
+  uint32_t cluster;       // so many blocks are a cluster, which folds their splits through shared memory
   uint32_t most_splits;   // any row may have so many
   uint32_t split_blocks;  // so many blocks of the grid share a row's splits
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
@@ -93,7 +93,7 @@ struct GpuPointers {
 // Returns a launch's operands, for every kernel alike.
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l);
 
-// The larger of a layer's two head sizes, for which kernels are instantiated: a multiple of 8 up to kMostDim.
+// Returns the larger of a layer's two head sizes, for which kernels are compiled: a multiple of 8 up to kMostDim.
 inline uint32_t head_dim(const GpuArgs& a) {
   return std::max(a.kv.k.dim, a.kv.v.dim);
 }
@@ -107,7 +107,7 @@ auto with_dim(uint32_t dim, const F& f) {
   }
 }
 
-// The type that a cache's codec is multiplied in: bf16, or fp16 for all others.
+// Returns the type that a cache's codec is multiplied in: bf16, or fp16 for all others.
 constexpr tenon_format half_of(uint32_t codec) {
   return codec == TENON_BF16 ? TENON_BF16 : TENON_F16;
 }
@@ -129,7 +129,7 @@ uint64_t decode_zeroed_bytes(const GpuArgs& a);
 // for sequences of more than few_rows rows. The others are decode's, once everything is appended.
 void prepare(const GpuArgs& a, const cuda::Launch& l);
 void prefill(const GpuArgs& a, const cuda::Launch& l);
-// Prefill through wgmma, for heads of 64 or 128 dimensions on sm_90a.
+// These prefill through wgmma, for heads of 64 or 128 dimensions on sm_90a.
 bool can_prefill_wgmma(const GpuArgs& a, uint32_t arch);
 void prefill_wgmma(const GpuArgs& a, const cuda::Launch& l);
 

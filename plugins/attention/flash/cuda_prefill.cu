@@ -1,7 +1,7 @@
-// Attention of steps with many rows, on any GPU since sm_80: FlashAttention-2 (Dao, arXiv:2307.08691). A block takes 64 rows
-// of one query head, a warp 16 of them. And what comes before it, on any GPU: norm, rope, append, and the queries in the
-// cache's type. The naive twins of both are exact.cuh, which computes the formula in f32, and AttentionHost::expected() of
-// conformance/attention_host.cc, in f64.
+// This does the attention of steps with many rows, on any GPU since sm_80: FlashAttention-2 (Dao, arXiv:2307.08691). A block
+// takes 64 rows of one query head, a warp 16 of them. It also does what comes before it, on any GPU: norm, rope, append, and
+// the queries in the cache's type. The naive twins of both are exact.cuh, which computes the formula in f32, and
+// AttentionHost::expected() of conformance/attention_host.cc, in f64.
 //
 // The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it multiplies
 // keys, the next ones come, and the same of values: by asynchronous copies or, of codecs with scales, through registers, from
@@ -23,7 +23,7 @@ namespace tenon::flash {
 namespace {
 
 // ---- prepare ----------------------------------------------------------------------------------------------------------
-// A head of a row, on its way to the converted queries or to the cache.
+// This is a head of a row, on its way to the converted queries or to the cache.
 template <class E>
 struct PreparedHead {
   HeadSource source{};
@@ -46,7 +46,7 @@ __device__ PreparedHead<E> head_of_row(const GpuArgs& a, const GpuPointers& p, u
       {new_head(a, p, side, row, kv_head), plane_of(a, side).dim, key ? p.k_weight : nullptr, key ? table : nullptr},
       reinterpret_cast<E*>(rows.at(pos))};
 }
-// Heads of a row: of Q and, if they are to be appended, of K and V.
+// Returns how many heads a row has: of Q and, if they are to be appended, of K and V.
 __host__ __device__ uint32_t heads_of_row(const GpuArgs& a) {
   return a.q_heads + (a.append != 0 ? 2 * a.kv.heads : 0);
 }
@@ -122,12 +122,12 @@ struct TilePieces {
 template <uint32_t kKeys, uint32_t D>
 struct TilePieces<void, kKeys, D> {};
 
-// One block's rows. Of a warp's 16 a lane 4 g + t has g and g + 8; "row" of an array below is 0 for g and 1 for g + 8. Of
-// eight keys or dimensions it has 2t and 2t + 1: an mma's sum 2 * row + i is of 2t + i.
+// A block has these rows. Of a warp's 16 a lane 4 g + t has g and g + 8; "row" of an array below is 0 for g and 1 for g +
+// 8. Of eight keys or dimensions it has 2t and 2t + 1: an mma's sum 2 * row + i is of 2t + i.
 // Bytes unpacks the cache's codec if that has scales; E is then __half. Else it is void.
 template <class E, uint32_t D, class Bytes>
 struct Prefill {
-  static constexpr uint32_t kKeys = D <= 128 ? 64 : 32;  // keys in a tile
+  static constexpr uint32_t kKeys = D <= 128 ? 64 : 32;  // a tile has so many
   static constexpr uint32_t kQueryBytes = kRows * kTileRowBytes<D>, kTileBytes = kKeys * kTileRowBytes<D>;
   static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes;  // queries, two tiles of keys, two of values
   using Scores = float[kKeys / 8][4];                                     // [eight keys][an mma's sums]
@@ -137,7 +137,7 @@ struct Prefill {
     float sum[2] = {0, 0};                // by row: of the lane's weights
     float out[D / 8][4] = {};             // [eight dimensions][an mma's sums]
   };
-  // The positions that a lane's rows see, by row: [seen, past). whole: every row of the block sees every key of the tile.
+  // A lane's rows see these positions, by row: [seen, past). whole: every row of the block sees every key of the tile.
   struct SeenRange {
     uint32_t seen[2], past[2];
     bool whole;
@@ -165,7 +165,7 @@ struct Prefill {
   }
   using Pieces = TilePieces<Bytes, kKeys, D>;
 
-  // Tile j: tokens from `first` on; those from `end` on are zeros.
+  // Fetches tile j: it has tokens from `first` on; those from `end` on are zeros.
   __device__ void fetch_tile(Side side, uint32_t j, uint32_t first, uint32_t end, Pieces& pieces) const {
     if constexpr (std::is_void_v<Bytes>) {
       copy_tile(side, j, first, end);
@@ -186,7 +186,7 @@ struct Prefill {
       }
     }
   }
-  // This is what fetch_tile() got for the same tokens.
+  // Puts what fetch_tile() got for the same tokens into shared memory.
   __device__ void put_tile(Side side, uint32_t j, uint32_t first, uint32_t end, const Pieces& pieces) const {
     if constexpr (kKeysByChannel<Bytes>) {
       if (side == Side::kKeys) return put_by_channel(j, first, end, pieces);

@@ -1,4 +1,4 @@
-// Attention of steps with many rows on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608). Its naive twins are
+// This does the attention of steps with many rows on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608). Its naive twins are
 // exact.cuh, which computes the formula in f32, and AttentionHost::expected() of conformance/attention_host.cc, in f64.
 //
 // A block takes 128 rows of one query head. A producer fills a ring of K and V tiles of 128 tokens: one thread through the tensor
@@ -21,7 +21,7 @@
 #include "wgmma_codes.cuh"
 
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
-#pragma nv_diag_suppress 177  // what nothing but the kernel for sm_90a refers to
+#pragma nv_diag_suppress 177  // nothing but the kernel for sm_90a refers to some of this
 #endif
 
 namespace tenon::flash {
@@ -30,7 +30,7 @@ namespace {
 using namespace wgmma;
 
 // ---- the consumers ----------------------------------------------------------------------------------------------------
-// One warpgroup's 64 rows. Of its warp's 16, lane 4 g + t has rows g and g + 8; "row" of an array below is 0 for g and 1
+// A warpgroup has 64 rows. Of its warp's 16, lane 4 g + t has rows g and g + 8; "row" of an array below is 0 for g and 1
 // for g + 8. Of eight keys or dimensions it has 2t and 2t + 1: element 4 * eight + 2 * row + i is of 2t + i.
 // C is the cache's Codec if that has scales, else void.
 template <class E, uint32_t D, class C>
@@ -45,7 +45,7 @@ struct Consumer {
   const BlockWork<D, C>& b;
   const GpuArgs& a;
   const Layout<D, C>& s;
-  uint32_t warpgroup, lane, row;  // row: of the tile of queries, the first of the lane's two
+  uint32_t warpgroup, lane, row;  // row: the first of the lane's two, in the tile of queries
   float factor;
 
   __device__ explicit Consumer(const BlockWork<D, C>& block) : b(block), a(block.a), s(block.s) {
@@ -117,7 +117,7 @@ struct Consumer {
       }
     }
   }
-  // Scores of tile i become weights. Returns, for both rows, by how much what was added up before shrinks.
+  // Makes weights of the scores of tile i. Returns, for both rows, by how much what was added up before shrinks.
   __device__ __forceinline__ float2 softmax(Scores& scores, Softmax& state, uint32_t i) const {
     const uint32_t token = b.walk.token(i), position = b.t.position + warpgroup * kConsumerRows;
     const bool whole =
@@ -149,7 +149,7 @@ struct Consumer {
     }
     return {shrink[0], shrink[1]};
   }
-  // Weights as A fragments.
+  // Makes A fragments of weights.
   static __device__ __forceinline__ void convert(const Scores& scores, Weights& weights) {
 #pragma unroll
     for (uint32_t n = 0; n < kTileKeys / 4; ++n) {
@@ -169,7 +169,7 @@ struct Consumer {
 #pragma unroll
     for (float& x : out) x = 0;
 
-    // The first tile's scores.
+    // The first tile has scores alone.
     s.queries_full().wait(0);
     wait_full(Side::kKeys, 0);
     multiply_keys(scores, 0);
@@ -181,7 +181,7 @@ struct Consumer {
     wait_full(Side::kValues, 0);
     clear_values(0);
 
-    // Tile i's scores beside tile i - 1's values. The first consumer has the first turn.
+    // Tile i's scores are made beside tile i - 1's values. The first consumer has the first turn.
     if (warpgroup == 1) cuda::named_arrive(kTurn, kConsumers * kWarpgroupThreads);
     for (uint32_t i = 1; i < b.walk.count; ++i) {
       wait_full(Side::kKeys, i);
@@ -209,7 +209,7 @@ struct Consumer {
       convert(scores, weights);
     }
 
-    // The last tile's values.
+    // The last tile's values are left.
     wait_full(Side::kValues, b.walk.count - 1);
     hold(out);
     multiply_values(out, weights, b.walk.count - 1);
@@ -284,7 +284,7 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
 
-// A tensor of halves for the copy engine; boxes are 64 of dimension 0 by `rows` of dimension 1.
+// The copy engine sees a tensor of halves so; boxes are 64 of dimension 0 by `rows` of dimension 1.
 struct MapShape {
   uint64_t dim[4];     // innermost first
   uint64_t stride[3];  // in bytes, of dimensions 1 to 3

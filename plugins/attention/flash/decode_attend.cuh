@@ -1,5 +1,5 @@
-// The inner loop of cuda_decode.cu where a block is a team: a warp multiplies the team's queries by its tiles of keys, makes weights of the scores,
-// and adds up the weighted values. Two tiles are a turn, so that the two have one maximum and the ring is never empty.
+// This is the inner loop of cuda_decode.cu where a block is a team: a warp multiplies the team's queries by its tiles of keys, makes weights of the
+// scores, and adds up the weighted values. Two tiles are a turn, so that the two have one maximum and the ring is never empty.
 //
 // In a 16 x 8 product, lane 4 g + t has rows g and g + 8 (queries) and columns 2t and 2t + 1 (keys, or dimensions): "row"
 // below is 0 for g and 1 for g + 8. The scores of a turn are x[tile][eight keys][an mma's sums], where sum 2 * row + i is
@@ -16,11 +16,11 @@ template <uint32_t D>
 struct DecodeState {
   float top[2] = {kNothing, kNothing};  // by row: the greatest score
   float sum[2] = {0, 0};                // by row: of the lane's weights
-  float shrink[2];                      // by row: how much the turn at hand shrinks what was summed up before it
+  float shrink[2];                      // by row: the turn at hand shrinks what was summed up before it so much
   float out[D / 8][4] = {};             // [eight dimensions][an mma's sums]: of weighted values
 };
 
-// A warp's tiles, in the order of its ring.
+// This reads a warp's tiles, in the order of its ring.
 template <class Team>
 class RingReader {
  public:
@@ -39,7 +39,7 @@ class RingReader {
     stage_ = stage_ + 1 == Shape::kStages ? 0 : stage_ + 1;
     return address;
   }
-  // The same as TurnReader's (decode_warp.cuh).
+  // Does the same as that of TurnReader (decode_warp.cuh).
   template <Side, uint32_t, class Use>
   __device__ __forceinline__ void take(uint32_t, bool there, const Use& use) {
     if (there) use(next());
@@ -50,7 +50,7 @@ class RingReader {
   uint32_t next_ = 0, stage_ = 0, free_stage_ = Shape::kStages - 1;
 };
 
-// The A fragments of the queries (rows 16, D): in registers, or loaded each time where there are too few.
+// This gives the A fragments of the queries (rows 16, D): from registers, or loaded each time if these are too few.
 template <uint32_t D, bool kKeep>
 struct QueryFragments {
   uint32_t tile;                      // in shared memory
@@ -70,7 +70,7 @@ struct QueryFragments {
   }
 };
 
-// Products of the queries and one or two tiles of keys. A second tile that there is not gets zeros.
+// Multiplies the queries by one or two tiles of keys. A second tile that there is not gets zeros.
 template <class Team, class Queries>
 __device__ __forceinline__ void score(RingReader<Team>& ring, uint32_t of_turn, Queries& q, float (&x)[2][2][4]) {
   using E = typename Team::Element;
@@ -102,7 +102,7 @@ __device__ __forceinline__ void score(RingReader<Team>& ring, uint32_t of_turn, 
   }
 }
 
-// The positions that a lane's two queries see, by row: [seen, past).
+// A lane's two queries see these positions, by row: [seen, past).
 struct SeenRange {
   uint32_t seen[2], past[2];
 };

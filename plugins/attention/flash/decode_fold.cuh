@@ -1,7 +1,7 @@
-// The last stages of cuda_decode.cu: what a team's warps have made becomes what the team has made, or a result; what the
-// blocks of a cluster have made is folded in shared memory; and what clusters have made, through scratch memory.
+// cuda_decode.cu ends with these stages: what a team's warps have made becomes what the team has made, or a result; what
+// the blocks of a cluster have made is folded in shared memory; and what clusters have made, through scratch memory.
 //
-// Always in the same order: so a row's bits do not depend on which block is done first.
+// The order is fixed: a row's bits do not depend on which block is done first.
 #pragma once
 
 #include "decode_attend.cuh"
@@ -17,7 +17,7 @@ struct Folded {
   float top, sum, value[4];
 };
 
-// Four dimensions of a query's result, from dimension d on.
+// This names four dimensions of a query's result, from dimension d on.
 struct ResultPlace {
   uint32_t row, head, d;  // row: of the step
 };
@@ -71,7 +71,7 @@ template <uint32_t D>
 __device__ __forceinline__ uint32_t query_of_lane(const WarpState<D>&, uint32_t i) {
   return threadIdx.x % 4 * 2 + i;
 }
-// Over the lanes that share the query.
+// Sums over the lanes that share the query.
 template <uint32_t D>
 __device__ __forceinline__ float sum_of_query(const DecodeState<D>& state, uint32_t i) {
   return row_sum(state.sum[i]);
@@ -160,7 +160,7 @@ struct Partials {
       : values(scratch), clusters(a.most_splits / a.cluster), queries(queries_of_team(a)), dim(a.kv.v.dim) {
     sums = reinterpret_cast<float2*>(scratch + uint64_t{gridDim.x} * gridDim.y * clusters * queries * dim);
   }
-  // The number, among all, of a query of this block's team in a cluster.
+  // Returns the number, among all, of a query of this block's team in a cluster.
   __device__ uint64_t at(uint32_t cluster, uint32_t q) const {
     return ((uint64_t{blockIdx.y} * gridDim.x + blockIdx.x) * clusters + cluster) * queries + q;
   }
@@ -215,7 +215,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
     store_result(a, p, {w.first_row + row, w.head_of(a, q), d}, all);
   }
 }
-// True in the block that comes last of `most`, one of each cluster. What all stored before they met is visible to it.
+// Returns true in the block that comes last of `most`, one of each cluster; it sees what all stored before they met.
 __device__ inline bool is_last(uint32_t* counter, uint32_t most) {
   __shared__ uint32_t before;
   __syncthreads();

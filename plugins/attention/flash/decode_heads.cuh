@@ -1,5 +1,5 @@
-// The first stage of cuda_decode.cu: the team's queries become a tile (rows 16, D) in shared memory, and the step's keys
-// and values that fall into the team's split are appended to the cache and put into the tiles of the ring.
+// This is the first stage of cuda_decode.cu: the team's queries become a tile (rows 16, D) in shared memory, and the
+// step's keys and values that fall into the team's split are appended to the cache and put into the tiles of the ring.
 #pragma once
 
 #include "decode_team.cuh"
@@ -7,7 +7,7 @@
 
 namespace tenon::flash {
 
-// A head that a team prepares: one of its queries, or K or V of one of the sequence's rows.
+// A team prepares this head: one of its queries, or K or V of one of the sequence's rows.
 template <class E>
 struct DecodeHead {
   const float* from = nullptr;  // nullptr: there is nothing to do
@@ -23,7 +23,7 @@ __device__ uint32_t head_count(const Team& t) {
   return t.w.queries + (t.a.append != 0 ? 2 * t.w.rows : 0);
 }
 
-// The i-th: first the queries, then K and V of each row.
+// Returns the i-th: first the queries come, then K and V of each row.
 template <class Team>
 __device__ DecodeHead<typename Team::Element> find_head(const Team& t, uint32_t i) {
   using Shape = typename Team::Shape;
@@ -101,14 +101,14 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
     }
   }
   Team::sync();
-  // The warp's first head: after the queries, if these were prepared before.
+  // The warp's first head comes after the queries, if these were prepared before.
   const uint32_t first =
       worked ? t.w.queries + (warp + Shape::kWarpsOfTeam - t.w.queries % Shape::kWarpsOfTeam) % Shape::kWarpsOfTeam
              : warp;
   if (LaneRope<D>::fits(a)) {
     constexpr uint32_t kAtOnce = 2;
     LaneRope<D> turn;
-    uint32_t turned = first < head_count(t) ? find_head(t, first).row : 0;  // the row that turn is for
+    uint32_t turned = first < head_count(t) ? find_head(t, first).row : 0;  // `turn` is for this row
     turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
     if (!worked) cuda::wait();
     if (!worked && !prefetch) t.prime(0, t.stable_len());

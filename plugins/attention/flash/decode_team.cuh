@@ -1,5 +1,5 @@
-// A team of cuda_decode.cu at work on one split, for those of its queries that have the same cut: its shared memory, the
-// tiles of its warps, and the rings that bring them.
+// Here a team of cuda_decode.cu works on one split, for those of its queries that have the same cut. It has: its shared
+// memory, the tiles of its warps, and the rings that bring them.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace tenon::flash {
 
-// Sizes of a team. kDepth 0: the block is a team. Else a warp is, and the fewer sequences there are, the deeper its ring:
+// These are a team's sizes. kDepth 0: the block is a team. Else a warp is, and the fewer sequences there are, the deeper its ring:
 // 3, 6 or 12 tiles of 128 dimensions, so that a multiprocessor has about as many bytes under way with four blocks, with two, or with
 // one. Bytes: see DecodeTeam. A ring of codes holds a turn, K K V V, in which each tile has its place.
 template <uint32_t D, class Bytes, uint32_t kDepth>
@@ -20,25 +20,25 @@ struct TeamShape {
   static constexpr uint32_t kWarpsOfTeam = kWarpTeams ? 1 : kWarps, kTeams = kWarps / kWarpsOfTeam;
   static constexpr uint32_t kMostQueries = kWarpTeams || kCoded ? kFewQueries : kQueries;
   static constexpr uint32_t kTileKeys = RingTile<D, Bytes>::kKeys, kTileBytes = RingTile<D, Bytes>::kBytes;
-  static constexpr uint32_t kStride = kWarpsOfTeam * kTileKeys;  // from a tile of a warp to its next, in tokens
-  static constexpr uint32_t kBlocks =                            // on a multiprocessor; team_blocks() says the same
+  static constexpr uint32_t kStride = kWarpsOfTeam * kTileKeys;  // so many tokens lie between a warp's tiles
+  static constexpr uint32_t kBlocks =                            // a multiprocessor has so many; team_blocks() agrees
       kWarpTeams                                               ? std::min(kDeepest / kDepth, kCoded ? kCodedBlocks : 4u)
       : !kCoded || (kKeysByChannel<Bytes> && D > kMostDim / 2) ? kPlainBlocks
                                                                : kCodedBlocks;
-  static constexpr uint32_t kStages =  // tiles of a warp's ring
+  static constexpr uint32_t kStages =  // a warp's ring has so many
       kCoded       ? 4
       : kWarpTeams ? kDepth * 128 / D
       : D == 64    ? 8
       : D == 128   ? 5
                    : 3;
-  // A team's shared memory: [warp][stage] tiles of K or V, then a tile of queries, then kZeroBytes of zeros. When all is
-  // multiplied, the rings' place is used for [warp][query][kPartialRow] f32, and after it SplitResult.
+  // A team has in shared memory: [warp][stage] tiles of K or V, then a tile of queries, then kZeroBytes of zeros. When
+  // all is multiplied, the rings' place is used for [warp][query][kPartialRow] f32, and after it SplitResult.
   static constexpr uint32_t kRingBytes = kWarpsOfTeam * kStages * kTileBytes, kZeroBytes = 128;
   static constexpr uint32_t kPartialRow = D + 8;  // floats; the padding spreads rows over the banks
   static constexpr uint32_t kPartialBytes = kWarps * kMostQueries * kPartialRow * 4;
   static_assert(kWarpTeams || kPartialBytes + kQueries * (8 + D * 4) <= kRingBytes);
 
-  // Rows of a tile of queries that are in memory; the others are zeros. Where a warp is a team, its ring has their place.
+  // So many rows of a tile of queries are in memory; the others are zeros. In a warp's team the ring has their place.
   static __host__ __device__ uint32_t query_rows(const GpuArgs& a) {
     return kWarpTeams ? queries_of_team(a) : kMostQueries;
   }
@@ -48,14 +48,14 @@ struct TeamShape {
   static __host__ __device__ uint32_t shared_bytes(const GpuArgs& a) { return kTeams * team_bytes(a); }
 };
 
-// A team's result for its split.
+// This is a team's result for its split.
 template <uint32_t D>
 struct SplitResult {
   float2 sums[kQueries];  // maximum and sum of the weights
   float values[kQueries][D];
 };
 
-// A team's own memory.
+// A team has this memory to itself.
 struct TeamMemory {
   Query* queries;  // [kMostQueries]
   char* tiles;     // team_bytes()
@@ -76,8 +76,8 @@ struct DecodeTeam {
   const Work& w;
   const TeamMemory memory;
   Cut cut;
-  uint32_t split, begin, end;  // positions of the split
-  uint32_t first_tile, tiles;  // the warp's first tile that is seen, and how many it has of K, and as many of V
+  uint32_t split, begin, end;  // the split has these positions
+  uint32_t first_tile, tiles;  // the warp's first tile that is seen; it has so many of K, and as many of V
 
   static __device__ uint32_t warp_of_team() { return kWarpTeams ? 0 : threadIdx.x / 32; }
   static __device__ uint32_t thread_of_team() { return threadIdx.x % (32 * Shape::kWarpsOfTeam); }
@@ -123,14 +123,14 @@ struct DecodeTeam {
     const uint32_t all = end > own ? (end - own + Shape::kStride - 1) / Shape::kStride : 0;
     return all > first_tile ? all - first_tile : 0;
   }
-  // The first token of this warp's tile.
+  // Returns the first token of this warp's tile.
   __device__ uint32_t token_of(uint32_t tile) const {
     return begin + (first_tile + tile) * Shape::kStride + warp_of_team() * Shape::kTileKeys;
   }
 
   // ---- a warp's ring: its tiles come in the order K K V V of a turn, the last turn having one or two of each. Example: 3
   // tiles come as K0 K1 V0 V1, K2 V2 ----
-  // The number of a tile of `tiles` in that order.
+  // Returns the number of a tile of `tiles` in that order.
   static __device__ uint32_t order_of(uint32_t tile, Side side, uint32_t tiles) {
     return tile / 2 * 4 + tile % 2 + (side == Side::kValues ? min(2u, tiles - tile / 2 * 2) : 0);
   }

@@ -1,4 +1,4 @@
-// Keys and values of the decode kernels on their way from the cache into tiles in shared memory (tiles.cuh): a warp's tile of 16
+// These bring keys and values of the decode kernels from the cache into tiles in shared memory (tiles.cuh): a warp's tile of 16
 // tokens, or of 32 in codes, which stay codes there.
 #pragma once
 
@@ -13,8 +13,8 @@ namespace tenon::flash {
 
 inline constexpr uint32_t kKeysOfTile = 16;
 
-// The tokens of a tile that are written: those in [from, to) from the cache; those from `end` on are zeros; others are left
-// alone. token: the tile's first.
+// These tokens of a tile are written: those in [from, to) from the cache; those from `end` on are zeros; others are left
+// alone. `token` is the tile's first.
 struct TileTokens {
   uint32_t token, from, to, end;
 };
@@ -61,7 +61,7 @@ struct TileLoader {
 // the tokens' scales in fp16, or the zeros and the steps of the tile's keys by channel, (D) each.
 template <uint32_t D, Codec C>
 struct CodedTile {
-  static constexpr uint32_t kColumns = D / C::kEights;  // halves that a row takes the place of
+  static constexpr uint32_t kColumns = D / C::kEights;  // a row takes the place of so many halves
   static constexpr uint32_t kKeys = kColumns > 64 ? 16 : 32;
   static constexpr uint32_t kScalesAt = kKeys * kTileRowBytes<kColumns>;
   static constexpr uint32_t kZerosAt = kScalesAt, kStepsAt = kZerosAt + D * sizeof(__half);
@@ -88,7 +88,7 @@ struct RingTile<D, void> {
 // This says where the codes and scales of a KV head of a sequence are.
 struct CodedRows {
   const cuda::KvPlane& plane;
-  const char *rows, *scales;  // where the head's begin in the first page
+  const char *rows, *scales;  // the head's begin here in the first page
   const int32_t* pages;
   uint32_t page_cells, columns;
 };
@@ -139,7 +139,7 @@ class CodedTileLoader {
   static constexpr uint32_t kPieces = Tile::kColumns / 8, kRowsAtOnce = 32 / kPieces;
 
   __device__ int32_t page_of(uint32_t token) const { return from_.pages[token >> shift_of(from_.page_cells)]; }
-  // The logarithm of a power of two.
+  // Returns the logarithm of a power of two.
   static __device__ uint32_t shift_of(uint32_t power) {
     return 31 - static_cast<uint32_t>(__clz(static_cast<int>(power)));
   }
@@ -158,7 +158,7 @@ class CodedTileLoader {
       }
     }
   }
-  // Piece by piece.
+  // Loads the tile piece by piece.
   __device__ void load_slowly(uint32_t tile, const TileTokens& t) const {
     const uint32_t past = t.token + Tile::kKeys;
     if (past <= t.end && (past <= t.from || t.token >= t.to)) return;  // all are left alone

@@ -1,6 +1,6 @@
-// The inner loop of cuda_decode.cu where a warp is a team, and where the cache has codes: as decode_attend.cuh, but with queries as
-// the columns of the products, of which there are eight, so that a lane has half as many sums. Four blocks of warps that are teams
-// fit on a multiprocessor then, and codes leave time for being unpacked (codes.cuh).
+// This is the inner loop of cuda_decode.cu where a warp is a team, and where the cache has codes: as decode_attend.cuh, but with
+// queries as the columns of the products, of which there are eight, so that a lane has half as many sums. Four blocks of warps that
+// are teams fit on a multiprocessor then, and codes leave time for being unpacked (codes.cuh).
 //
 //   scores  (keys 16, queries 8) = K (keys 16, dimensions 16) Q^T (dimensions 16, queries 8)
 //   values  (dimensions 16, queries 8) += V^T (dimensions 16, keys 16) weights (keys 16, queries 8)
@@ -32,7 +32,7 @@ __device__ __forceinline__ float column_sum(float x) {
   return x;
 }
 
-// A warp's tiles of codes: a tile that was read makes room for the one at the same place of the next turn.
+// This reads a warp's tiles of codes: a tile that was read makes room for the one at the same place of the next turn.
 template <class Team>
 class TurnReader {
  public:
@@ -66,7 +66,7 @@ class TurnReader {
   const CodedTileLoader<Team::kDim, typename Team::Code> values_;
 };
 
-// The B fragments of the queries (dimensions 16, queries 8). A query that there is not has zeros.
+// These are the B fragments of the queries (dimensions 16, queries 8). A query that there is not has zeros.
 template <class Team>
 struct QueryColumns {
   static constexpr uint32_t D = Team::kDim;
@@ -115,8 +115,8 @@ struct QueryColumns {
   }
 };
 
-// The A fragments of 16 keys of a tile of codes, from `key` on: keys (keys 16, dimensions 16) or values (dimensions 16, keys 16).
-// use(k, fragment) gets the k-th 16 dimensions; here those of two pieces of the rows, and below all of them.
+// Makes the A fragments of 16 keys of a tile of codes, from `key` on: keys (keys 16, dimensions 16) or values (dimensions 16,
+// keys 16). use(k, fragment) gets the k-th 16 dimensions; here those of two pieces of the rows, and below all of them.
 template <uint32_t D, Side kSide, Codec C, class Use>
 __device__ __forceinline__ void unpack_pieces(uint32_t tile, uint32_t key, uint32_t pieces, const Use& use) {
   constexpr uint32_t kColumns = CodedTile<D, C>::kColumns, kPairs = C::kPairs;
@@ -160,11 +160,11 @@ __device__ __forceinline__ void scale_rows(uint32_t tile, uint32_t key, float fa
   for (uint32_t e = 0; e < 4; ++e) x[e] *= scale[e / 2];
 }
 
-// Scores, then weights, of a tile: [16 keys][an mma's sums].
+// A tile has these scores, which become weights: [16 keys][an mma's sums].
 template <class Team>
 using TileScores = float[Team::Shape::kTileKeys / 16][4];
 
-// Products of 16 keys of a tile and the queries.
+// Multiplies 16 keys of a tile by the queries.
 template <class Team>
 __device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, const QueryColumns<Team>& q, float (&x)[4]) {
   using E = typename Team::Element;
@@ -185,7 +185,7 @@ __device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, const Qu
   for (uint32_t e = 0; e < 4; ++e) x[e] = s[0][e] + s[1][e];
   if constexpr (Team::Shape::kCoded) scale_rows<Team>(keys, key, Team::Code::kUnit, x);
 }
-// Products of a tile of keys by channel, which are of one group, and the queries: q . key = q . zeros + (q steps) . codes. Both sums
+// Multiplies a tile of keys by channel, which are of one group, by the queries: q . key = q . zeros + (q steps) . codes. Both sums
 // are an mma's; the first one is of 16 rows that are all the zeros.
 template <class Team>
 __device__ __forceinline__ void score_by_channel(uint32_t keys, const QueryColumns<Team>& q, TileScores<Team>& x) {
@@ -199,7 +199,7 @@ __device__ __forceinline__ void score_by_channel(uint32_t keys, const QueryColum
     uint32_t scaled[kPairs][2];  // [16 dimensions of the two pieces]: B fragments of q steps
 #pragma unroll
     for (uint32_t piece = pieces; piece < pieces + 2; ++piece) {
-      const uint32_t at = keys + dim_of_key<Code>(piece, 0, 0) * sizeof(__half);  // the lane's eight dimensions
+      const uint32_t at = keys + dim_of_key<Code>(piece, 0, 0) * sizeof(__half);  // the lane has eight dimensions here
       const ChannelPairs zeros(cuda::load_shared(at + Tile::kZerosAt)), steps(cuda::load_shared(at + Tile::kStepsAt));
 #pragma unroll
       for (uint32_t j = 0; j < kPairs; j += 2) {

@@ -1,4 +1,4 @@
-// One head of a row before and after the softmax: where it is, norm, rope.
+// This prepares one head of a row before the softmax, and finishes it after: where it is, norm, rope.
 #pragma once
 
 #include "cuda_ops.h"
@@ -7,7 +7,7 @@
 
 namespace tenon::flash {
 
-// The first position that a row sees.
+// Returns the first position that a row sees.
 __device__ __forceinline__ uint32_t first_seen(const GpuArgs& a, uint32_t pos) {
   return a.window != 0 && pos >= a.window ? pos + 1 - a.window : 0;
 }
@@ -39,7 +39,7 @@ __device__ __forceinline__ ResultFactors result_factors(const GpuArgs& a, const 
   const float own = exp2_approx(s.top - highest), before = exp2_approx(log - highest), all = s.sum * own + before;
   return {own / all, before / all};
 }
-// x: a sum of weighted values.
+// x is a sum of weighted values.
 __device__ __forceinline__ float result_of(const ResultFactors& f, float x, const float& there) {
   return f.before == 0 ? x * f.own : x * f.own + there * f.before;
 }
@@ -56,7 +56,7 @@ __device__ __forceinline__ cuda::KvRows cached(const GpuArgs& a, const GpuPointe
   return cuda::KvRows({a.kv, plane_of(a, side), side == Side::kValues ? p.values : p.keys, nullptr, p.pages}, slot,
                       kv_head);
 }
-// Their scales, a row of one fp16 each.
+// Returns where their scales are, a row of one fp16 each.
 __device__ __forceinline__ cuda::KvRows cached_scales(const GpuArgs& a, const GpuPointers& p, Side side, uint32_t slot,
                                                       uint32_t kv_head) {
   cuda::KvPlane scale = plane_of(a, side);
@@ -66,7 +66,7 @@ __device__ __forceinline__ cuda::KvRows cached_scales(const GpuArgs& a, const Gp
   return cuda::KvRows({a.kv, scale, side == Side::kValues ? p.value_scales : p.key_scales, nullptr, p.pages}, slot,
                       kv_head);
 }
-// The zeros of a token's group of keys, in fp16, which the steps follow.
+// Returns the zeros of a token's group of keys, in fp16, which the steps follow.
 __device__ __forceinline__ const char* cached_channels(const GpuArgs& a, const GpuPointers& p, uint32_t slot,
                                                        uint32_t kv_head, uint32_t token) {
   const auto log2 = [](uint32_t power) { return 31 - static_cast<uint32_t>(__clz(static_cast<int>(power))); };
@@ -80,7 +80,7 @@ __device__ __forceinline__ const float* query_head(const GpuArgs& a, const GpuPo
                                                    uint32_t head) {
   return p.q + row * a.q_row + head * a.kv.k.dim;
 }
-// A head of K or V that is to be appended, of the step's row.
+// Returns a head of K or V that is to be appended, of the step's row.
 __device__ __forceinline__ const float* new_head(const GpuArgs& a, const GpuPointers& p, Side side, uint32_t row,
                                                  uint32_t kv_head) {
   return p.q + row * a.q_row + a.q_heads * a.kv.k.dim + kv_head * plane_of(a, side).dim +
@@ -98,7 +98,7 @@ struct HeadSource {
   const float* weight;  // the norm's weights; nullptr: there is none
   const float* table;   // the rope's row for the position; nullptr: there is none
 };
-// Norm and rope of any head, by one warp: calls store(d, value) for every d below dim, which is at most 32 * kPerLane.
+// A warp norms and turns any head: it calls store(d, value) for every d below dim, which is at most 32 * kPerLane.
 template <uint32_t kPerLane, class Store>
 __device__ __forceinline__ void prepare_head(const GpuArgs& a, const HeadSource& head, const Store& store) {
   const auto [x, dim, weight, table] = head;
@@ -136,8 +136,8 @@ __device__ __forceinline__ void prepare_head(const GpuArgs& a, const HeadSource&
   }
 }
 
-// Rope, by one warp, of heads of D dimensions of which all turn or none; each lane has kOwn elements, those from kOwn * lane
-// on.
+// A warp does the rope of heads of D dimensions, of which all turn or none; each lane has kOwn elements, those from kOwn *
+// lane on.
 template <uint32_t D>
 class LaneRope {
  public:
@@ -146,7 +146,7 @@ class LaneRope {
     return a.normed == 0 && a.kv.k.dim == D && a.kv.v.dim == D &&
            (a.rotated == 0 || static_cast<uint32_t>(a.rotated) == D);
   }
-  // table: the rope's row for the position, or nullptr.
+  // `table` is the rope's row for the position, or nullptr.
   __device__ void load(const GpuArgs& a, const float* table) {
     halves_ = a.pairing == 0;
 #pragma unroll
@@ -172,8 +172,8 @@ class LaneRope {
   float cos_[kOwn], sin_[kOwn];
 };
 
-// A lane's elements of a head: loaded from memory, and stored, rounded, to memory or shared memory. Heads lie at multiples
-// of 16 bytes.
+// A lane's elements of a head are loaded from memory, and stored, rounded, to memory or shared memory. Heads lie at
+// multiples of 16 bytes.
 template <uint32_t D>
 __device__ __forceinline__ void load_own(const float* head, float (&x)[D / 32]) {
   const float* from = head + threadIdx.x % 32 * (D / 32);

@@ -1,5 +1,5 @@
-// The kernels of kernels.h, once for each instruction set (tenon_add_kernels). Vectors are those of tenon/sdk/cpu/vector.h,
-// as wide as a register; lanes are keys while scores are made, and dimensions while values are added.
+// kernels.h has these, once for each instruction set (tenon_add_kernels). Vectors are those of tenon/sdk/cpu/vector.h, as
+// wide as a register; lanes are keys while scores are made, and dimensions while values are added.
 //
 // An example: 8 queries (4 rows, 2 heads that share keys) of 128 dimensions against a block of 64 keys, under AVX-512.
 // load_keys() converts the keys, 16 of them by 16 dimensions at a time, and transposes each such square in registers:
@@ -24,8 +24,8 @@ namespace {
 using namespace sdk::cpu;
 using Vector = Floats<kWidth>;
 
-// Queries of a large tile, and the vectors that it and smaller tiles have of keys or of values: as many accumulators as
-// there are registers, less those of a step's operands.
+// A large tile has kRowTile queries; it and smaller tiles have so many vectors of keys or of values: as many
+// accumulators as there are registers, less those of a step's operands.
 constexpr uint32_t kRowTile = kWidth == 1 ? 2 : 6, kTile = kWidth == 8 ? 2 : 4, kSmallTile = 4;
 
 template <uint32_t N>
@@ -33,7 +33,7 @@ struct Constant {
   constexpr operator uint32_t() const { return N; }
 };
 
-// Cephes' expf: range reduction to |r| <= ln 2 / 2 and a polynomial of degree 6. x is at most 0; below -87 the result is 0.
+// This is Cephes' expf: range reduction to |r| <= ln 2 / 2, a polynomial of degree 6. x is at most 0; below -87 it gives 0.
 Vector exp_negative(Vector x) {
   const Vector limit = Vector::all(-87.0f);
   const Vector clamped = max(limit, x);
@@ -65,7 +65,7 @@ constexpr bool is_scaled(uint32_t codec) {
   return codec == TENON_I8 || codec == TENON_F8E4M3 || codec == TENON_U8;
 }
 
-// Elements [element, element + n) of a row as f32: what tenon/sdk/kv_codec.h makes of one, for a vector of them.
+// Returns elements [element, element + n) of a row as f32: a vector of what tenon/sdk/kv_codec.h makes of one.
 template <uint32_t kCodec>
 Vector decode(const CachedRows& rows, uint32_t row, uint32_t element, uint32_t n) {
   return decode_kv<kCodec, kWidth>(rows.row[row], element, n, is_scaled(kCodec) ? rows.scale[row] : 1);
@@ -140,7 +140,7 @@ void turn(float* keys, const float* angle, uint32_t half, bool interleaved) {
   }
 }
 
-// Vectors of a tile: all registers are in use with kRowTile queries, and with few queries as well.
+// Returns the vectors of a tile: all registers are in use with kRowTile queries, and with few queries as well.
 constexpr uint32_t tile_of(uint32_t rows) {
   return rows == kRowTile ? uint32_t{kTile} : uint32_t{kSmallTile};
 }

@@ -1,4 +1,4 @@
-// The inner loops, a table for each instruction set. A block is 64 keys, at lanes from a multiple of 64 on.
+// These are the inner loops, a table for each instruction set. A block is 64 keys, at lanes from a multiple of 64 on.
 //
 // Every sum runs in an order that depends on nothing but the row itself: scores over dimensions from first to last,
 // values over keys from first to last, the softmax's denominator over 64 lanes in one fixed tree. So a row's bits are
@@ -9,11 +9,11 @@
 
 namespace tenon::flash {
 
-enum { kKeys = 64 };          // keys of a block
-enum { kFewQueries = 4 };     // queries for which a block is not worth being converted as a whole
+enum { kKeys = 64 };          // a block has so many keys
+enum { kFewQueries = 4 };     // for so few queries no block is converted as a whole
 enum { kValuePadding = 16 };  // rows of values and accumulators are padded to a multiple of this many floats
 
-// The keys, or the values, of a block as the cache has them.
+// These are the keys, or the values, of a block as the cache has them.
 struct CachedRows {
   uint32_t codec, dim;
   uint32_t first, end;     // Rows [first, end) of the block are there.
@@ -45,7 +45,7 @@ struct Kernels {
   void (*scores_of_few)(const CachedRows& keys, const float* q, uint32_t n, float* s);
   // Computes s = cap * tanh(s / cap), for n blocks.
   void (*soft_cap)(float* s, uint32_t n, float cap);
-  // One query's block: scores become exp(score - maximum), 0 where `visible` has no bit. Updates maximum and sum, and
+  // In one query's block scores become exp(score - maximum), 0 where `visible` has no bit. Updates maximum and sum, and
   // returns the factor by which what was accumulated under the old maximum shrinks.
   float (*softmax)(float* s, uint64_t visible, float* maximum, float* sum);
   // Adds values[key * padded] of keys [first, end), weighted, to the shrunk sums.

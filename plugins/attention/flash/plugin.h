@@ -1,4 +1,4 @@
-// Attention with an online softmax, on the CPU (cpu.cc) and on GPUs (cuda.cu).
+// This is attention with an online softmax, on the CPU (cpu.cc) and on GPUs (cuda.cu).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class Flash : public sdk::Attention<Flash> {
   void record_half(const tenon_attn& a, const tenon_attn_call& call, const Half& half, sdk::Recorder& r) const;
 
   uint32_t split_;
-  uint32_t isa_ = 0;               // CPU: index for kernels()
+  uint32_t isa_ = 0;               // CPU: kernels() takes this index
   uint32_t arch_ = 0, units_ = 0;  // GPU: 90 for sm_90, multiprocessors
   uint64_t shared_ = 0;            // GPU: bytes of shared memory of a multiprocessor
 };

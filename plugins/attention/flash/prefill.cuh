@@ -1,4 +1,4 @@
-// The queries that a block of the prefill kernels takes.
+// A block of the prefill kernels takes these queries.
 #pragma once
 
 #include "cuda_ops.h"
@@ -12,7 +12,7 @@ namespace tenon::flash {
 struct QueryTile {
   uint32_t slot = 0;
   uint32_t first_row = 0, rows = 0;  // rows of the step; rows is 0 for blocks after the last tile
-  uint32_t position = 0;             // the first row's; those of the others follow
+  uint32_t position = 0;             // the first row's; the others follow
   uint32_t end = 0;                  // no row sees a position from there on
 
   // Says whether there is nothing that any row sees.
@@ -34,11 +34,11 @@ struct QueryTile {
     tiles = __reduce_add_sync(~0u, tiles);
     if (block >= tiles) return t;
 
-    // The sequence whose tiles the one wanted is among, the `at`-th of them.
+    // The wanted tile is the `at`-th of this sequence's.
     uint32_t at = tiles - 1 - block, s = 0;
     for (uint32_t found = 0; found == 0; s += kLanes) {
       const uint32_t own = tiles_of(s + lane);
-      uint32_t through = own;  // the tiles of this lane's sequence and of those before it
+      uint32_t through = own;  // this lane's sequence and those before it have so many tiles
       for (uint32_t d = 1; d < kLanes; d *= 2) {
         const uint32_t before = __shfl_up_sync(~0u, through, d);
         if (lane >= d) through += before;
@@ -57,7 +57,7 @@ struct QueryTile {
     return t;
   }
 };
-// Enough blocks for rows in any number of sequences.
+// Returns enough blocks for rows in any number of sequences.
 inline uint32_t query_tiles(const GpuArgs& a, uint32_t rows_of_tile) {
   const uint32_t seqs = std::min(a.seqs, a.rows / (a.few_rows + 1));
   return (a.rows + rows_of_tile - 1) / rows_of_tile + seqs - 1;

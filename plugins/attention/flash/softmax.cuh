@@ -1,4 +1,4 @@
-// The arithmetic of an online softmax (Milakov and Gimelshein, arXiv:1805.02867), in units of log2.
+// This is the arithmetic of an online softmax (Milakov and Gimelshein, arXiv:1805.02867), in units of log2.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 namespace tenon::flash {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kNothing = -INFINITY;  // the maximum of no scores
+inline constexpr float kNothing = -INFINITY;  // no scores have this maximum
 
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;

@@ -15,8 +15,8 @@ inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
 inline constexpr uint32_t kQueries = 16;    // for a team that is a block: rows of a matrix product
 inline constexpr uint32_t kFewQueries = 8;  // for one that is a warp or reads codes: columns of a product
 inline constexpr uint32_t kDeepest = 12;    // see TeamShape
-// Blocks of a multiprocessor: each works while the others wait for keys and values. Codes bring more elements in the same time, and
-// unpacking them needs more warps; rings of long keys by channel have room for as many as plain ones.
+// A multiprocessor has so many blocks: each works while the others wait for keys and values. Codes bring more elements in the same
+// time, and unpacking them needs more warps; rings of long keys by channel have room for as many as plain ones.
 inline constexpr uint32_t kPlainBlocks = 2, kCodedBlocks = 3;
 inline uint32_t team_blocks(const GpuArgs& a) {
   return a.kv.k.scale == 0 || (a.kv.k.group != 0 && head_dim(a) > kMostDim / 2) ? kPlainBlocks : kCodedBlocks;
@@ -28,7 +28,7 @@ inline constexpr uint32_t kGranulesAlone = 2;
 // A row is left to one cluster while its teams have no more granules than this. More clusters would have to meet in memory,
 // and where a few sequences fill the GPU, their blocks would stand in line.
 inline constexpr uint32_t kGranulesOfCluster = 4;
-inline constexpr uint32_t kAmple = 256;  // positions of a split that are worth a block beside others
+inline constexpr uint32_t kAmple = 256;  // a split of so many positions is worth a block beside others
 
 __host__ __device__ inline uint32_t most_queries(const GpuArgs& a) {
   return a.depth != 0 || a.kv.k.scale != 0 ? kFewQueries : kQueries;
@@ -47,7 +47,7 @@ __host__ __device__ inline uint32_t teams_per_kv_head(const GpuArgs& a) {
 struct Cut {
   uint32_t start, size;
   __device__ bool operator==(const Cut& o) const { return start == o.start && size == o.size; }
-  // past: of what the row sees.
+  // `past` is of what the row sees.
   __device__ uint32_t count(uint32_t past) const { return past > start ? (past - 1 - start) / size + 1 : 0; }
 };
 __host__ __device__ inline uint32_t anchor(const GpuArgs& a) {
@@ -70,18 +70,18 @@ __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
 // A team works on queries of one sequence and one KV head.
 struct Work {
   uint32_t kv_head, seq, slot;
-  uint32_t first_row, rows;  // the sequence's rows in the step
+  uint32_t first_row, rows;  // the sequence has these rows in the step
   uint32_t query, queries;   // the team's first of the sequence's queries, and how many it has
   uint32_t old_len;          // tokens in the cache before the step
   const int32_t* pos;        // the positions of the sequence's rows
-  // The sequence's row that the team's query q is of, and its query head.
+  // These return the sequence's row that the team's query q is of, and its query head.
   __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return (query + q) / a.heads_per_kv; }
   __device__ uint32_t head_of(const GpuArgs& a, uint32_t q) const {
     return kv_head * a.heads_per_kv + (query + q) % a.heads_per_kv;
   }
 };
 
-// One of the team's queries.
+// This is one of the team's queries.
 struct Query {
   uint32_t row, head;   // row: of the sequence
   uint32_t seen, past;  // it sees the positions in between

@@ -22,7 +22,7 @@ namespace {
 uint64_t bits_below(uint32_t n) {
   return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
 }
-// Lanes [from, to) as bits of the block.
+// Returns lanes [from, to) as bits of the block.
 uint64_t bits_of(uint64_t from, uint64_t to, uint32_t block) {
   if (to <= block || to <= from) return 0;
   const uint64_t above = bits_below(static_cast<uint32_t>(std::min<uint64_t>(to - block, kKeys)));
@@ -245,7 +245,7 @@ uint64_t Run::score_block(uint32_t at, uint32_t& low, uint32_t& high) {
   return seen;
 }
 
-// The cells of a block's lanes, for rows that agree about them.
+// Finds the cells of a block's lanes, for rows that agree about them.
 void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
   low_lane_ = static_cast<uint32_t>(std::countr_zero(seen));
   end_lane_ = kKeys - static_cast<uint32_t>(std::countl_zero(seen));

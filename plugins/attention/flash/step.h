@@ -1,5 +1,5 @@
-// One step as Flash reads it: which lanes its rows see, and their scores and sums, block by block. Part of attend.cc;
-// attend.h says what a lane is.
+// This is one step as Flash reads it: which lanes its rows see, and their scores and sums, block by block. attend.h
+// says what a lane is.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 const Kernels& kernels(uint32_t isa);
 
-// A softmax under way: the greatest score so far, and the sum of the weights.
+// This is a softmax under way: the greatest score so far, and the sum of the weights.
 struct Softmax {
   float maximum = -kInfinity, sum = 0;
 };
 
-// A work item's memory; made of nullptr it has just the size. Query i of a run of rows is query head i % group of row
-// i / group.
+// A work item has this memory; made of nullptr it has just the size. Query i of a run of rows is query head i % group
+// of row i / group.
 struct Workspace {
   Workspace(const AttendArgs& a, void* memory);
   float *keys, *values, *angles, *q, *scores, *sum, *total, *shrink;
   Softmax *state, *total_state;
   uint64_t* visible;  // by row: a bit for each of a block's lanes
-  uint32_t* path;     // the cells of a row's ancestors in this step, from the first one to the row itself
+  uint32_t* path;     // a row's ancestors in this step have these cells, from the first one to the row itself
   uint64_t bytes;
 };
 
@@ -36,13 +36,13 @@ struct Lanes {
   uint32_t sinks, first, end;
 };
 
-// The step as the masks see it.
+// This is the step as the masks see it.
 class Step {
  public:
   Step(const AttendArgs& a, const sdk::Part& part);
 
   uint32_t live() const { return live_; }
-  // False for padding. Throws Failed for a row whose cell the program does not have.
+  // Returns false for padding. Throws Failed for a row whose cell the program does not have.
   bool active(uint32_t row) const;
   uint32_t slot(uint32_t row) const { return static_cast<uint32_t>(slot_[row]); }
   uint32_t position(uint32_t row) const { return static_cast<uint32_t>(pos_[row]); }
@@ -59,7 +59,7 @@ class Step {
   Lanes lanes(uint32_t row, uint32_t head) const;
   // Bit i says whether the row sees lane block + i.
   uint64_t visible(uint32_t row, uint32_t head, uint32_t block) const;
-  // The position of a lane that a row sees.
+  // Returns the position of a lane that a row sees.
   uint32_t position_of(uint32_t row, uint32_t head, uint32_t lane) const;
   // Calls f(row) for the row and its ancestors in this step.
   template <class F>
@@ -78,7 +78,7 @@ class Step {
                       : used_[slot_[row]]);
   }
   const int32_t* table_line(uint32_t row, uint32_t head, uint32_t cell) const;
-  // The lanes of a block that the spans chosen for a row have, and those of the step.
+  // Returns the lanes of a block that the spans chosen for a row have, and those of the step.
   uint64_t in_spans(uint32_t row, uint32_t head, uint32_t block) const;
 
   const AttendArgs& a_;
@@ -90,7 +90,7 @@ class Step {
 struct RunRows {
   uint32_t head, begin, end;
 };
-// Rows of one sequence against one KV head.
+// This attends with rows of one sequence against one KV head.
 class Run {
  public:
   Run(const AttendArgs& a, const sdk::Part& part, const Step& step, const RunRows& rows);
@@ -128,7 +128,7 @@ class Run {
   uint32_t head_, begin_, rows_, sinks_ = 0, first_ = UINT32_MAX, end_ = 0;
   uint32_t branches_from_ = UINT32_MAX;  // from that position on, rows have cells of their own
   sdk::cpu::KvCells keys_, values_;
-  // The block at hand: its lanes, and their cells, keys and values. Lanes that nobody sees have those of a neighbour.
+  // The block at hand has these lanes, and their cells, keys and values. Lanes that nobody sees have a neighbour's.
   uint32_t low_lane_ = 0, end_lane_ = 0;
   uint32_t cell_[kKeys];
   const void *key_[kKeys], *value_[kKeys];

@@ -1,5 +1,5 @@
-// Tiles of queries, keys or values in shared memory, as mma.sync reads them: rows of D elements of two bytes. Eight rows of
-// a matrix lie in different banks, because the 16-byte pieces of a row are swizzled by the row's number or, if D is no
+// Tiles of queries, keys or values lie in shared memory as mma.sync reads them: rows of D elements of two bytes. Eight rows
+// of a matrix lie in different banks, because the 16-byte pieces of a row are swizzled by the row's number or, if D is no
 // multiple of 64, because rows are an odd number of pieces apart.
 //
 // Example: D = 128, row 5, piece 3 (elements 24 to 31) lies at byte 5 * 256 + (3 ^ 5) * 16 = 1376.

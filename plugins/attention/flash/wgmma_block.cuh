@@ -25,15 +25,15 @@ static_assert(kConsumerRows == 64);
 // A tile is (rows 128, D) in slices of 64 columns side by side, as the copy engine writes them in the 128-byte swizzle.
 inline constexpr uint32_t kSliceBytes = kTileKeys * kSwizzledRowBytes;
 static_assert(kRows == kTileKeys);
-// One each of kTurn and kConsumer for every consumer.
+// Every consumer has one of kTurn and one of kConsumer.
 enum NamedBarrier { kTurn = 1, kConsumer = kTurn + kConsumers, kProducer = kConsumer + kConsumers };
 
-// The tensors that the copy engine reads.
+// The copy engine reads these tensors.
 struct Maps {
   CUtensorMap q, k, v;
 };
 
-// Tiles of codes on their way to becoming tiles of fp16, and their tokens' scales, or the zeros and the steps of a tile of keys by
+// Here lie tiles of codes that become tiles of fp16, and their tokens' scales, or the zeros and the steps of a tile of keys by
 // channel, group after group. C is void where the copy engine brings what is multiplied.
 template <uint32_t D, class C>
 struct RawTiles {
@@ -47,7 +47,7 @@ struct RawTiles<D, void> {
   static constexpr uint32_t kStages = 0, kBytes = 0, kScaleStages = 0, kScaleBytes = 0, kAllBytes = 0;
 };
 
-// Shared memory: Q, [stage] tiles of K, [stage] tiles of V, raw tiles and their scales, and barriers.
+// Shared memory has Q, [stage] tiles of K, [stage] tiles of V, raw tiles and their scales, and barriers.
 template <uint32_t D, class C>
 struct Layout {
   using Raw = RawTiles<D, C>;
@@ -66,7 +66,7 @@ struct Layout {
   }
   __device__ uint32_t raw(uint32_t stage) const { return base + kRawAt + stage * Raw::kBytes; }
   __device__ uint32_t scales(uint32_t stage) const { return raw(kRawStages) + stage * Raw::kScaleBytes; }
-  // Barriers: of the queries; full ones of K's stages, of V's; empty ones of K's stages, of V's.
+  // The barriers are that of the queries; full ones of K's stages, of V's; empty ones of K's stages, of V's.
   __device__ Barrier queries_full() const { return Barrier(base + kBarriersAt); }
   __device__ Barrier full(Side side, uint32_t stage) const { return Barrier(full_address(side, stage)); }
   __device__ Barrier empty(Side side, uint32_t stage) const {
@@ -79,7 +79,7 @@ struct Layout {
   }
 };
 
-// The tiles of positions that a block walks, from the last one down.
+// A block walks these tiles of positions, from the last one down.
 struct Walk {
   uint32_t last, count;  // tiles
   __device__ Walk(const GpuArgs& a, const QueryTile& t) {
@@ -90,7 +90,7 @@ struct Walk {
   __device__ uint32_t token(uint32_t i) const { return (last - i) * kTileKeys; }
 };
 
-// The stage that the i-th tile is in, and the parity of the phase in which it is full.
+// These return the stage that the i-th tile is in, and the parity of the phase in which it is full.
 __device__ __forceinline__ uint32_t stage_of(uint32_t i) {
   return i % kStages;
 }

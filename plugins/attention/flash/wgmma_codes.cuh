@@ -1,6 +1,6 @@
-// The producer of a block of cuda_wgmma.cu over codes: a warpgroup that makes fp16 of them, once for the block's 128 rows. The copy
-// engine cannot, so a thread's asynchronous copies bring its own pieces of 16 bytes two tiles ahead, and it writes the elements,
-// scaled, where the copy engine would have: in the 128-byte swizzle.
+// This is the producer of a block of cuda_wgmma.cu over codes: a warpgroup that makes fp16 of them, once for the block's 128 rows.
+// The copy engine cannot, so a thread's asynchronous copies bring its own pieces of 16 bytes two tiles ahead, and it writes the
+// elements, scaled, where the copy engine would have: in the 128-byte swizzle.
 //
 // A tile takes a step. The steps are in the order in which consumers wait for tiles: K0, K1, V0, K2, V1, ...
 //
@@ -63,8 +63,8 @@ class CodedProducer {
     Side side;
     uint32_t number;
   };
-  // The thread's first piece in a tile that begins at token 0, and the scale of that token. Where a sequence has more than one page,
-  // of the first page.
+  // The thread has this first piece in a tile that begins at token 0, and the scale of that token. Where a sequence has more than
+  // one page, they are of the first one.
   struct Source {
     const char *piece, *scale;
   };

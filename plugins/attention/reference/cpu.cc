@@ -1,4 +1,4 @@
-// Attention as the formula says it, in float64, one head of one row at a time: the naive twin of every other attention.
+// This is attention as its formula says, in float64, a head of a row at a time: the naive twin of every other attention.
 //
 // For each row the cells that it sees are found first, from the view's rule (tenon/abi/kv_cache.h): old cells that no row
 // of the step overwrites, and the cells of the row and of its ancestors in the step. They are sorted by position, so that
@@ -29,13 +29,13 @@ struct Args : attention::ViewArgs {
 };
 using enum attention::ViewOperand;
 
-// A cell that a row sees.
+// A row sees this cell.
 struct Seen {
   int32_t position;
   uint32_t cell;
 };
 
-// One KV head as one row of the step sees it: its cells in order of their positions, ties in order of the cells.
+// This is a KV head as a row of the step sees it: its cells in order of their positions, ties in order of the cells.
 class View {
  public:
   View(const Args& a, const Part& part, uint32_t row, uint32_t kv_head, Seen* seen)
@@ -161,7 +161,7 @@ class View {
   uint32_t n_ = 0;
 };
 
-// The memory that a chunk works in.
+// A chunk works in this memory.
 struct Work {
   Work(const Args& a, void* memory) {
     score = static_cast<double*>(memory);
@@ -186,7 +186,7 @@ struct Work {
 struct Divisor {
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
 };
-// The softmax of a query head of the view's row over what it sees, into w.score.
+// Writes the softmax of a query head of the view's row over what it sees into w.score.
 Divisor weigh(const Args& a, const Part& part, const View& view, uint32_t head, const Work& w) {
   if (view.size() == 0) return {};
   view.query(attention::query_of(a, part, view.row(), head), w.q);
@@ -249,7 +249,7 @@ void attend(const Args& a, const Part& part) {
   }
 }
 
-// The softmax weights of each sequence's last rows, by cell. A chunk is a KV head of a sequence.
+// Sums the softmax weights of each sequence's last rows, by cell. A chunk is a KV head of a sequence.
 void sum_weights(const Args& a, const Part& part) {
   const Work w(a, part.thread_scratch());
   for (uint32_t chunk = part.begin(); chunk < part.end(); ++chunk) {

@@ -1,4 +1,4 @@
-// Attention as the formula says it, in float64, over plain fp32 caches.
+// This computes attention by its formula, in float64, over plain fp32 caches.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ constexpr uint32_t kSums = 4 * 255 + 1;
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15;
 
 struct Table {
-  uint32_t word[kSums];  // an element each, in the low bits
+  uint32_t word[kSums];  // each holds an element in its low bits
 };
 
 __device__ uint64_t mix(uint64_t x) {

@@ -7,7 +7,7 @@
 
 namespace tenon::cuda_device {
 
-// See tenon_generated. Enqueued, but for the table, which is copied before it returns. Throws.
+// Enqueues what tenon_generated says, but for the table, which is copied before it returns. Throws.
 void fill_generated(cudaStream_t stream, void* dst, const tenon_generated& what);
 
 }  // namespace tenon::cuda_device

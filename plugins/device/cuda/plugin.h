@@ -1,4 +1,4 @@
-// device.cuda: one NVIDIA GPU.
+// This is device.cuda: one NVIDIA GPU.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -29,7 +29,7 @@ class CudaDevice : public sdk::ComponentDefaults {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   void make_current() const;  // makes it the calling thread's; throws
-  cudaStream_t new_stream();  // lives as long as the device
+  cudaStream_t new_stream();  // it lives as long as the device
 
   // Each instance has its own table.
   const tenon_device* instance_table() const { return &table_; }

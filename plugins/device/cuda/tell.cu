@@ -18,7 +18,7 @@ constexpr uint32_t kThreads = 256;
 // That something is missing, an entry above minus infinity, is known to the last block of the row alone: each block
 // counts itself, and under each processor that it found one for, in the bytes of one number.
 struct TellArgs {
-  int64_t vocab, stride;  // vocab: logits of a row; stride: elements to the next one
+  int64_t vocab, stride;  // a row has `vocab` logits; stride: elements to the next one
   uint32_t out_rows, sees_logits;
   sdk::SomeLeft left;
 };
@@ -28,8 +28,8 @@ struct TellPointers {
   const uint32_t* live;
   unsigned long long* seen;  // by row, zero between launches: byte 0 counts blocks, byte 1 + l those with an entry of l
   const float* left[sdk::kLeftOfAnOp];
-  const int32_t* count[sdk::kLeftOfAnOp];  // nullptr: all columns
-  const int32_t* id[sdk::kLeftOfAnOp];     // nullptr: not looked at
+  const int32_t* count[sdk::kLeftOfAnOp];  // nullptr: all columns count
+  const int32_t* id[sdk::kLeftOfAnOp];     // nullptr: they are not looked at
 };
 constexpr uint32_t kTellUnroll = 8, kMostTellBlocks = 64, kSeenBits = 8;
 static_assert(kMostTellBlocks < 1 << kSeenBits && (1 + sdk::kLeftOfAnOp) * kSeenBits <= 64);
@@ -37,7 +37,7 @@ static_assert(kMostTellBlocks < 1 << kSeenBits && (1 + sdk::kLeftOfAnOp) * kSeen
 // A thread finds these, as bits: those below kWrongBit say which processors left an entry above minus infinity.
 constexpr uint32_t kWrongBit = 1 << sdk::kLeftOfAnOp, kNoLogitBit = kWrongBit << 1;
 
-// The entries of a row that a thread looks at: those from `first` on in steps of `step`.
+// A thread looks at these entries of a row: those from `first` on in steps of `step`.
 struct ThreadShare {
   int64_t first, step;
 };

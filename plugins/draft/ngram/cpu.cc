@@ -16,7 +16,7 @@ Ngram::Ngram(const sdk::Params& params, const sdk::Env&)
 
 uint32_t Ngram::propose(uint32_t, std::span<const int32_t> tokens, std::span<int32_t> out) const {
   const size_t n = tokens.size();
-  size_t longest = min_ - 1, found = 0;  // found: the place after the match
+  size_t longest = min_ - 1, found = 0;  // found: the match ends here
   for (size_t place = n; place-- > longest + 1 && longest < max_;) {
     size_t length = 0;
     while (length < max_ && length < place && tokens[place - 1 - length] == tokens[n - 1 - length]) ++length;

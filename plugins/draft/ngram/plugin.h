@@ -3,7 +3,7 @@
 // the most recent; then the k tokens after it. What runs into the end of the text goes on with the proposals
 // themselves, as in a loop.
 //
-// Keeps nothing: a proposal reads the text once, backwards, and stops at a place that matches max_ngram tokens.
+// It keeps nothing: a proposal reads the text once, backwards, and stops at a place that matches max_ngram tokens.
 #pragma once
 
 #include <cstdint>

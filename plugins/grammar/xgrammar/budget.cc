@@ -21,7 +21,7 @@ Budget::Budget(double seconds, int64_t bytes)
       end_(std::chrono::steady_clock::now() +
            std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(seconds))),
       outer_(current) {
-  constexpr size_t kRoom = 128;  // enough to say the problem without an allocation
+  constexpr size_t kRoom = 128;  // this is enough to say the problem without an allocation
   problem_.reserve(kRoom);
   current = this;
 }

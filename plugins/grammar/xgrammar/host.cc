@@ -1,6 +1,6 @@
-// grammar.xgrammar: JSON Schemas, regular expressions and GBNF by XGrammar (Dong et al., arXiv:2411.15100). A grammar is
-// compiled once for a vocabulary: for each state of its automaton, the tokens whose fate does not depend on what stands on
-// the stack are looked at beforehand, so that a mask takes microseconds.
+// This is grammar.xgrammar: JSON Schemas, regular expressions and GBNF by XGrammar (Dong et al., arXiv:2411.15100). A
+// grammar is compiled once for a vocabulary: for each state of its automaton, the tokens whose fate does not depend on what
+// stands on the stack are looked at beforehand, so that a mask takes microseconds.
 //
 // Invariants:
 //  - Nothing of a grammar is left out: what XGrammar would only warn of is refused, and so is what it would not even notice
@@ -81,7 +81,7 @@ class WellFormed {
     return byte < kLeads[lead].least || byte > kLeads[lead].most;
   }
 
-  std::array<std::vector<uint32_t>, kNone> wrong_;  // tokens that may not come after that lead, a bit each
+  std::array<std::vector<uint32_t>, kNone> wrong_;  // a bit for each token that may not come after that lead
   std::vector<uint8_t> first_;                      // by token: the lead that it ends with
 };
 
@@ -148,7 +148,7 @@ class XGrammar : public sdk::Grammar<XGrammar> {
     tenon::grammar_xgrammar::forget_warnings();
     Budget budget(max_seconds_, max_mib_ * kMiB);
     try {
-      // Without a cache and threads of its own: the host has both.
+      // It has no cache and no threads of its own: the host has both.
       xgrammar::GrammarCompiler compiler(*vocabulary_, 1, false);
       auto compiled = std::make_unique<Compiled>(Compiled{compiler.CompileGrammar(grammar_of(source))});
       if (const std::string& said = tenon::grammar_xgrammar::first_warning(); !said.empty()) throw sdk::Refused(said);

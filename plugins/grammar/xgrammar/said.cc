@@ -37,7 +37,7 @@ void LogMessageImpl(const std::string& /*file*/, int /*lineno*/, int level, cons
   try {
     tenon::grammar_xgrammar::warning = message;
   } catch (const std::bad_alloc&) {
-    tenon::grammar_xgrammar::warning = "?";  // short enough for no allocation
+    tenon::grammar_xgrammar::warning = "?";  // this is short enough for no allocation
   }
 }
 

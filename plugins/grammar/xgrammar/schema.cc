@@ -28,7 +28,7 @@ using Json = picojson::value;
 using Object = picojson::object;
 using Names = std::set<std::string, std::less<>>;
 
-constexpr uint32_t kMostDepth = 64;  // schemas in schemas: the time to compile grows with its third power
+constexpr uint32_t kMostDepth = 64;  // schemas lie in schemas: the time to compile grows with the cube
 
 // These say nothing about the value.
 const Names& annotations() {
@@ -58,7 +58,7 @@ class Checker {
  public:
   explicit Checker(bool closed) : closed_(closed) {}
 
-  // schema: one of the schemas at `path` ("#/properties/a").
+  // `schema` is one of the schemas at `path` ("#/properties/a").
   void check(Json& schema, const std::string& path) {
     if (schema.is<bool>()) return;
     if (!schema.is<Object>()) refuse(path, "a schema is an object or true, and this is " + schema.serialize());
@@ -84,7 +84,7 @@ class Checker {
     refuse(path, "\"" + key + "\" is not supported" + why);
   }
 
-  // Each member of an object of schemas, which is there or not.
+  // Checks each member of an object of schemas, which is there or not.
   void check_members(Object& keywords, const char* key, const std::string& path) {
     if (keywords.count(key) == 0) return;
     Json& all = keywords[key];

@@ -32,7 +32,7 @@ void store_cell(bool simd, const KvPlane& plane, const cpu::KvCells& cells, cons
   store_row_avx2(plane.codec, from, plane.dim, scale, cells.at(cell));
 }
 
-// A chunk is kAppendRows rows. Thread scratch where heads are rotated: a head, f32.
+// A chunk is kAppendRows rows. Thread scratch holds a head, f32, where heads are rotated.
 void append(const AppendArgs& a, const Part& part) {
   const uint32_t live = *part.ptr<uint32_t>(kAppendLive);
   const uint32_t end = std::min(live, part.end() * kAppendRows);
@@ -88,7 +88,7 @@ void append(const AppendArgs& a, const Part& part) {
   }
 }
 
-// Codes the group of keys that ends with a cell. x: (cells, dim) of scratch.
+// Codes the group of keys that ends with a cell. x has (cells, dim) of scratch.
 void code_group(const cpu::KvCells& exact, const cpu::KvCells& coded, const KvPlane& plane, uint32_t last, float* x) {
   const uint32_t first = last + 1 - plane.group, dim = plane.dim;
   for (uint32_t i = 0; i < plane.group; ++i) exact.load(first + i, x + size_t{i} * dim);
@@ -111,7 +111,7 @@ void code_group(const cpu::KvCells& exact, const cpu::KvCells& coded, const KvPl
   }
 }
 
-// A chunk is a row. Thread scratch: a group's keys of one head, f32.
+// A chunk is a row. Thread scratch holds a group's keys of one head, f32.
 void key_groups(const KeyGroupArgs& a, const Part& part) {
   const uint32_t end = std::min({part.end(), *part.ptr<uint32_t>(kGroupLive), a.rows});
   const sdk::KvMemory exact{.layout = a.tail,
@@ -136,7 +136,7 @@ void key_groups(const KeyGroupArgs& a, const Part& part) {
   }
 }
 
-// One chunk.
+// There is one chunk.
 void place(const PlaceArgs& a, const Part& part) {
   const uint32_t live = std::min(*part.ptr<uint32_t>(kPlaceLive), a.rows);
   const auto* order = part.ptr<const int32_t>(kOrders);
@@ -173,7 +173,7 @@ void commit(const CommitArgs& a, const Part& part) {
   }
 }
 
-// A chunk is kDequantCells cells of one head of one sequence. Thread scratch: a row, f32.
+// A chunk is kDequantCells cells of one head of one sequence. Thread scratch holds a row, f32.
 void dequant(const DequantArgs& a, const Part& part) {
   const uint32_t seqs = part.ptr<uint32_t>(kLive)[sdk::kLiveSeqs];
   const int32_t* seq_row = part.ptr<int32_t>(kSeqRow);

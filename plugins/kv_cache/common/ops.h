@@ -1,5 +1,5 @@
-// The ops of a slot cache: what a step appends, the places of a ring, the survivors' cells, and a copy of its sequences
-// with other codecs. emit_*() and the copies are each device's own: ops.cc, ops.cu.
+// These are a slot cache's ops: what a step appends, the places of a ring, the survivors' cells, and a copy of its
+// sequences with other codecs. emit_*() and the copies are each device's own: ops.cc, ops.cu.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ using Operands = std::span<const tenon_operand>;
 struct AppendArgs {
   sdk::KvLayout kv;
   int64_t k_row, v_row;         // bytes
-  uint32_t cells, simd;         // cells: of a sequence
+  uint32_t cells, simd;         // cells: a sequence has so many
   uint32_t rows, has_tail = 0;  // has_tail: 1: what is appended is written to another view too
   sdk::KvLayout tail = {};
   uint32_t codes_groups = 0, reserved = 0;  // codes_groups: 1: the append does what emit_key_groups() would
@@ -30,7 +30,7 @@ enum AppendOperand {
   kAppendV,
   kAppendKeys,
   kAppendValues,
-  kAppendKeyScales,  // the planes again where the codec has none
+  kAppendKeyScales,  // these are the planes again where the codec has none
   kAppendValueScales,
   kAppendPages,
   kAppendLive,
@@ -62,7 +62,7 @@ enum KeyGroupOperand {
 bool append_codes_groups(const tenon_bounds& b);
 void emit_key_groups(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const KeyGroupArgs& args);
 
-// The places of a step's rows in a ring, from their orders.
+// The places of a step's rows in a ring are made from their orders.
 struct PlaceArgs {
   sdk::KvLayout kv;
   uint32_t rows, reserved = 0;
@@ -117,13 +117,13 @@ inline uint32_t dequant_blocks(const DequantArgs& a) {
 }
 void emit_dequant(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const DequantArgs& args);
 
-// Pieces of `bytes`, to_pitch and from_pitch apart; either side may be host memory.
+// This copies pieces of `bytes`, to_pitch and from_pitch apart; either side may be host memory.
 struct Copy {
   void* to;
   const void* from;
   uint64_t bytes, pieces = 1, to_pitch = 0, from_pitch = 0;
 };
-void copy(const Copy& c, void* queue);  // enqueued; done when it returns if the queue is NULL
+void copy(const Copy& c, void* queue);  // enqueues it, and waits for its end if the queue is NULL
 void finish(void* queue);               // waits until what was enqueued is done
 
 }  // namespace tenon::slot_cache

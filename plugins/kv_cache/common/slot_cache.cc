@@ -17,8 +17,8 @@ using sdk::Refused;
 
 constexpr uint64_t kAlignment = 256;
 constexpr uint32_t kMostCells = 1u << 30;
-constexpr uint32_t kWindowPage = 64;     // cells of a page of a layer with a window
-constexpr uint32_t kMostRotated = 1024;  // dimensions of a head; a GPU rotates eight at a time in shared memory
+constexpr uint32_t kWindowPage = 64;     // a page of a layer with a window has so many cells
+constexpr uint32_t kMostRotated = 1024;  // a head has so many at most; a GPU rotates eight at a time in shared memory
 
 }  // namespace
 
@@ -148,7 +148,7 @@ uint64_t SlotCache::pool_pages(const Group& group, uint64_t pages) const {
   return std::min<uint64_t>(pages, uint64_t{slots_} * group.turn * policy_.windows);
 }
 
-// The largest pool with which all groups' pages fit into the share of the device's memory. page_bytes: by group.
+// Returns the largest pool with which all groups' pages fit into the share of memory. page_bytes is by group.
 uint64_t SlotCache::pages_in_memory(std::span<const double> page_bytes) const {
   const auto bytes = [&](uint64_t pages) {
     double sum = 0;

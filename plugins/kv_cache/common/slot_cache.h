@@ -1,5 +1,5 @@
-// A KV cache in pages, allocated once: all caches that ship share it. By itself it has one page a slot, which has the slot's
-// number; kv_cache.paged has small ones in a pool. A component is sdk::KvCache<T> and this.
+// This is a KV cache in pages, allocated once: all caches that ship share it. By itself it has one page a slot, which has the
+// slot's number; kv_cache.paged has small ones in a pool. A component is sdk::KvCache<T> and this.
 //
 // Store 0 holds the planes: layer by layer K and then V, each (page, head, cell, dim), so that a head's cells of a page
 // follow each other without gaps when attention reads them; after them, if the codec has scales, those of K and of V,
@@ -51,7 +51,7 @@ inline uint32_t tail_of(const sdk::Params& params) {
 }
 
 struct Policy {
-  uint32_t sinks = 0, window = 0;  // window 0: linear, everything is kept
+  uint32_t sinks = 0, window = 0;  // 0: it is linear and keeps everything
   bool renumbered = false;         // keys before rope, indices inside of the window: sequences never end
   uint32_t page_tokens = 0;  // 0: one page a slot; else a power of two, and the next two say how many pages there are
   uint64_t pool_tokens = 0;  // 0: as many as all slots can hold together
@@ -66,7 +66,7 @@ struct Policy {
 
 class SlotCache {
  public:
-  // name: of the component, for exported sequences and messages.
+  // `name` is the component's, for exported sequences and messages.
   SlotCache(std::string name, const tenon_kv_format& format, const Policy& policy, const sdk::Env& env);
 
   tenon_kv_view claim(const tenon_kv_geometry& g, const tenon_bounds& b) const;
@@ -102,13 +102,13 @@ class SlotCache {
   int32_t& page(uint32_t group, uint32_t slot, uint32_t column) {
     return table_[groups_[group].table + size_t{slot} * groups_[group].columns + column];
   }
-  // A window's layers have no position before this one; 0 for the first group.
+  // Returns the position before which a window's layers have none; 0 for the first group.
   uint32_t& first_position(uint32_t group, uint32_t slot) { return first_[size_t{group} * slots_ + slot]; }
-  // The first position that rows see of a sequence that has room for kv_len tokens, in whatever step comes next.
+  // Returns the first position that rows see of a sequence that has room for kv_len tokens, whatever step comes next.
   uint32_t first_needed(uint32_t group, uint32_t kv_len) const {
     return group == 0 ? 0 : begin_of_window(groups_[group].reach, kv_len);
   }
-  // The first position that a row at position kv_len sees.
+  // Returns the first position that a row at position kv_len sees.
   uint32_t first_seen(uint32_t group, uint32_t kv_len) const {
     return group == 0 ? 0 : begin_of_window(groups_[group].window, kv_len + 1);
   }
@@ -122,7 +122,7 @@ class SlotCache {
   void check_import(uint32_t kv_len, const void* src, uint64_t bytes) const;
 
  private:
-  // Layers with the same window, or those without; they share a page table.
+  // These are layers with the same window, or those without; they share a page table.
   struct Group {
     uint32_t window = 0;  // the layers' own; 0: they see everything
     // A slot of layers with a window has room for so many of its newest tokens.
@@ -144,7 +144,7 @@ class SlotCache {
     uint32_t group;
     uint32_t cells_a_row = 1;  // so many share a row; the zeros and steps of keys are two rows of the head in one
   };
-  // Positions whose cells follow each other.
+  // A run has positions whose cells follow each other.
   struct Run {
     uint32_t position, cell, count;
   };
@@ -160,7 +160,7 @@ class SlotCache {
   void fill_tables();
   // Returns the first of the newest `window` positions of a sequence.
   static uint32_t begin_of_window(uint32_t window, uint32_t kv_len) { return kv_len > window ? kv_len - window : 0; }
-  // A pool of so many pages for layers that see everything: how many each group has, the blank one apart.
+  // Returns how many pages each group has, the blank one apart, in a pool of so many for layers that see everything.
   uint64_t pool_pages(const Group& group, uint64_t pages) const;
   void size_pools(std::span<const tenon_kv_geometry> layers);
   uint64_t pages_in_memory(std::span<const double> page_bytes) const;
@@ -210,13 +210,13 @@ class SlotCache {
   // Returns the same for its last token: an exported sequence has that too, if the ring does, so that it can be cut by that token.
   uint32_t first_exported(uint32_t kv_len) const;
   std::vector<Run> kept(uint32_t first, uint32_t kv_len) const;  // the sinks, and positions [first, kv_len)
-  // Positions [first, kv_len) of a linear cache's layers.
+  // Returns the runs of positions [first, kv_len) of a linear cache's layers.
   static std::vector<Run> run_of(const Group& group, uint32_t first, uint32_t kv_len);
   // Returns what a row at position kv_len sees of a plane, or all of it where the layer has no window.
   std::vector<Run> seen_after(const Plane& p, uint32_t kv_len) const;
   bool has_windows() const { return groups_.size() > 1; }
   uint64_t windows() const;  // tells apart caches whose layers have other windows
-  // The positions of a plane that are in an exported sequence whose header has that `first`.
+  // Returns the positions of a plane that are in an exported sequence whose header has that `first`.
   std::vector<Run> in_export(const Plane& p, uint64_t first, uint32_t kv_len) const;
   uint64_t export_bytes(uint64_t first, uint32_t kv_len) const;
 

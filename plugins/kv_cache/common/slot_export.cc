@@ -16,7 +16,7 @@ using sdk::Refused;
 struct ExportHeader {
   char magic[8];
   uint32_t codec, scale, layers, kv_len;
-  uint64_t tail;   // tokens that are there a second time, in f16
+  uint64_t tail;   // so many tokens are there a second time, in f16
   uint64_t shape;  // hash of the planes and the policy
   uint64_t first;
 };

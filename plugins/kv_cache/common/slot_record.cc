@@ -1,4 +1,4 @@
-// The ops of a cache in pages, as they are recorded: where a layer's cells are, what a step appends, copies in other codecs,
+// This records the ops of a cache in pages: where a layer's cells are, what a step appends, copies in other codecs,
 // survivors of trees.
 #include <algorithm>
 #include <bit>
@@ -15,7 +15,7 @@ using sdk::Refused;
 
 enum Which : uint32_t { kKeys, kValues, kKeyScales, kValueScales, kTailKeys, kTailValues };
 
-// The formats of copies: plain, keys after rope or before it.
+// Copies have these formats: plain, keys after rope or before it.
 constexpr tenon_kv_format kPlain[] = {sdk::kv_format(TENON_F32),
                                       sdk::kv_format(TENON_F16),
                                       sdk::kv_format(TENON_BF16),
@@ -191,7 +191,7 @@ tenon_kv_view SlotCache::record_copy(const tenon_kv_view& from, uint32_t group, 
                                     {r.step(TENON_STEP_KV_LEN), TENON_READ},
                                     {to.pages, TENON_READ}};
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
-  const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // rows that one copy serves
+  const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // one copy serves so many rows
   tenon_cost cost{};
   cost.read[sdk::kCostPerToken] = columns * sdk::kv_element_bytes(from.format->k.codec) / shared;
   cost.written[sdk::kCostPerToken] = columns * tenon_format_block(codec).bytes / shared;

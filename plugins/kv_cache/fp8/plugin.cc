@@ -1,4 +1,4 @@
-// Keys and values as floats of eight bits (E4M3), with one scale for each token and KV head.
+// This cache has keys and values as floats of eight bits (E4M3), with one scale for each token and KV head.
 #include "../common/slot_cache.h"
 
 namespace tenon::fp8_cache {

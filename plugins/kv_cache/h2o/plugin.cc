@@ -1,4 +1,4 @@
-// Heavy hitters and the newest tokens, in fixed memory. Zhang et al., arXiv:2306.14048.
+// This cache keeps heavy hitters and the newest tokens, in fixed memory. See Zhang et al., arXiv:2306.14048.
 #include "../evicting/evicting_cache.h"
 
 namespace tenon::h2o {

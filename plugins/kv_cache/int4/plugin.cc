@@ -1,4 +1,4 @@
-// Keys and values in four bits, with one scale for each token and KV head; rotated before, if that is asked for.
+// This cache has keys and values in four bits, with a scale a token and KV head; they may be rotated before.
 #include "../common/slot_cache.h"
 
 namespace tenon::int4_cache {

@@ -1,4 +1,4 @@
-// Keys and values in eight bits, with one scale for each token and KV head.
+// This cache has keys and values in eight bits, with one scale for each token and KV head.
 #include "../common/slot_cache.h"
 
 namespace tenon::int8_cache {

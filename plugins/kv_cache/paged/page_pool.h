@@ -14,29 +14,29 @@
 
 namespace tenon::paged {
 
-// Everything that it needs is allocated once.
+// A pool allocates everything that it needs once.
 class PagePool {
  public:
   using Hash = uint64_t (*)(uint64_t before, std::span<const int32_t> tokens);
   static uint64_t hash_of(uint64_t before, std::span<const int32_t> tokens);
   static constexpr uint32_t kNone = UINT32_MAX;
-  static constexpr uint64_t kNothing = 0;  // the id of no text
+  static constexpr uint64_t kNothing = 0;  // no text has this id
 
   PagePool(uint32_t pages, uint32_t page_tokens, Hash hash = &PagePool::hash_of);
 
-  // Pages that nobody holds.
+  // Returns how many pages nobody holds.
   uint32_t free() const { return static_cast<uint32_t>(empty_.size()) + idle_; }
   uint32_t holders(uint32_t page) const { return page_[page].holders; }
   // Returns a page for one holder, without a text; kNone if all are held.
   uint32_t take();
-  void hold(uint32_t page);  // by one more
+  void hold(uint32_t page);  // one more holds it
   void release(uint32_t page);
 
-  // The page that has these tokens after the text with that id, or kNone. tokens: as many as a page has.
+  // Returns the page that has these tokens after the text with that id, or kNone. `tokens` fill a page.
   uint32_t find(uint64_t before, std::span<const int32_t> tokens) const;
   // Gives a page that is held, and has no text, one that find() does not find.
   void enter(uint32_t page, uint64_t before, std::span<const int32_t> tokens);
-  void forget(uint32_t page);  // its text, if it has one
+  void forget(uint32_t page);  // it loses its text, if it has one
   uint64_t text(uint32_t page) const { return page_[page].text; }
 
  private:
@@ -56,7 +56,7 @@ class PagePool {
   const Hash hash_;
   std::vector<Page> page_;
   std::vector<int32_t> tokens_;    // (pages, page_tokens)
-  std::vector<uint32_t> buckets_;  // the first page of each; a power of two of them
+  std::vector<uint32_t> buckets_;  // each has its first page; they are a power of two
   std::vector<uint32_t> empty_;
   uint32_t idle_ = 0, oldest_ = kNone, newest_ = kNone;
   uint64_t texts_ = kNothing;  // so many were given out

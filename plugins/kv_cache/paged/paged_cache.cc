@@ -163,7 +163,7 @@ void PagedCache::import_sequence(uint32_t slot, uint32_t kv_len, void* queue, co
   check_import(kv_len, src, bytes);
   truncate(slot, 0);
   reserve(slot, kv_len);
-  copy_pages(queue);  // first: one of them may be to a page that this sequence has now
+  copy_pages(queue);  // these go first: one may be to a page that this sequence has now
   SlotCache::import_sequence(slot, kv_len, queue, src, bytes);
   sequences_[slot].fixed = kv_len;
 }

@@ -23,7 +23,7 @@ namespace tenon::paged {
 
 class PagedCache : public slot_cache::SlotCache {
  public:
-  // reuse: pages can be found again by their tokens.
+  // `reuse` says that pages can be found again by their tokens.
   PagedCache(const tenon_kv_format& format, const slot_cache::Policy& policy, bool reuse, const sdk::Env& env);
 
   tenon_footprint plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b);
@@ -45,7 +45,7 @@ class PagedCache : public slot_cache::SlotCache {
   // It tells which pages of a group a sequence holds.
   struct Columns {
     uint32_t first = 0;                              // it holds pages from here to `held`
-    uint32_t changed = UINT32_MAX, changed_end = 0;  // columns that the device's table has otherwise
+    uint32_t changed = UINT32_MAX, changed_end = 0;  // the device's table has these columns otherwise
   };
   struct Group {
     PagePool pool;
@@ -63,7 +63,7 @@ class PagedCache : public slot_cache::SlotCache {
   void let_go(uint32_t group, uint32_t slot, uint32_t column);
   // Gives back pages of windows that no row sees of a sequence that grows to kv_len.
   void leave_behind(uint32_t slot, uint32_t kv_len);
-  // The first column that a sequence which grows to kv_len still has of a group.
+  // Returns the first column of a group that a sequence which grows to kv_len still has.
   uint32_t first_column(uint32_t group, uint32_t slot, uint32_t kv_len) const {
     return std::max(groups_[group].of_slot[slot].first, first_needed(group, kv_len) / page_tokens());
   }

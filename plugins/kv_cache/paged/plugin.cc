@@ -1,5 +1,5 @@
-// Keys and values in pages of one pool; sequences that begin alike share them. Kwon et al., "Efficient Memory Management
-// for Large Language Model Serving with PagedAttention", arXiv:2309.06180.
+// Keys and values are in pages of one pool; sequences that begin alike share them. See Kwon et al., "Efficient Memory
+// Management for Large Language Model Serving with PagedAttention", arXiv:2309.06180.
 #include "paged_cache.h"
 
 namespace tenon::paged {

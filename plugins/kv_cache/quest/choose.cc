@@ -23,7 +23,7 @@ void load_row(bool simd, uint32_t codec, const std::byte* from, uint32_t n, floa
   sdk::cpu::load_row(codec, from, n, to);
 }
 
-// A chunk is a KV head of a sequence. Thread scratch: a key, and a page's summary, f32.
+// A chunk is a KV head of a sequence. Thread scratch holds a key, and a page's summary, f32.
 void summarize(const SummaryArgs& a, const Part& part) {
   const uint32_t seqs = part.ptr<uint32_t>(kSummaryLive)[sdk::kLiveSeqs], dim = a.kv.k.dim;
   const uint64_t row_bytes = sdk::kv_row_bytes(a.kv.k.codec, dim);
@@ -62,7 +62,7 @@ void summarize(const SummaryArgs& a, const Part& part) {
   }
 }
 
-// n: a multiple of 8, in an order of sums that does not depend on the instruction set.
+// Sums in an order that does not depend on the instruction set; n is a multiple of 8.
 float dot(const float* x, const float* y, uint32_t n) {
   constexpr uint32_t kLanes = 8;
   float sum[kLanes] = {};
@@ -76,7 +76,7 @@ constexpr uint32_t padded(uint32_t dim) {
   return (dim + 7) / 8 * 8;
 }
 
-// A thread's memory. Rows of summaries and queries are (2, padded dim), and 0 after the dimensions.
+// A thread has this memory. Rows of summaries and queries are (2, padded dim), and 0 after the dimensions.
 struct Work {
   Work(const ChooseArgs& a, void* memory) {
     summary = static_cast<float*>(memory);
@@ -91,7 +91,7 @@ struct Work {
   uint32_t *bound, *order;   // (pages): order_of() the bounds; page numbers
 };
 
-// The bounds of the first n pages of a sequence's KV head.
+// Finds the bounds of the first n pages of a sequence's KV head.
 void bound_pages(const ChooseArgs& a, const std::byte* summaries, const float* q, uint32_t n, const Work& w) {
   const uint32_t row = padded(a.dim);
   const uint64_t row_bytes = sdk::kv_row_bytes(a.codec, a.dim);

@@ -1,5 +1,5 @@
-// The ops that keep summaries of a layer's pages and choose by them what each row of a step reads: each device has its own,
-// choose.cc and choose.cu. A page is a span of the view (tenon/abi/kv_cache.h).
+// These ops keep summaries of a layer's pages and choose by them what each row of a step reads: each device has its own, choose.cc
+// and choose.cu. A page is a span of the view (tenon/abi/kv_cache.h).
 //
 // A summary has the greatest and the least of each element of the keys of a page: (2, dim), in the cache's codec, which holds them
 // exactly. With q the query, the sum over d of max(q[d] * greatest[d], q[d] * least[d]) is no less than q's product with any key
@@ -27,8 +27,8 @@
 
 namespace tenon::quest {
 
-inline constexpr uint32_t kMostChoosing = 16;  // rows of a sequence in a step
-inline constexpr uint32_t kAlways = 2;         // pages that rule 2 chooses
+inline constexpr uint32_t kMostChoosing = 16;  // at most so many rows of a sequence in a step choose
+inline constexpr uint32_t kAlways = 2;         // rule 2 chooses so many pages
 
 using Operands = std::span<const tenon_operand>;
 
@@ -72,12 +72,12 @@ enum ChooseOperand {
 };
 void emit_choose(sdk::Recorder& r, std::vector<tenon_operand> operands, const tenon_cost& cost, const ChooseArgs& args);
 
-// Whole numbers in the order of the bounds, a NaN among them.
+// Returns whole numbers in the order of the bounds, a NaN among them.
 constexpr uint32_t order_of(uint32_t bits) {
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
 }
 
-// The pages of a row at that position which rule 3 looks at: those below it.
+// Returns how many pages of a row at that position rule 3 looks at: those below it.
 constexpr uint32_t pages_before(uint32_t position, uint32_t page, uint32_t pages) {
   const uint32_t own = position / page, first = own < kAlways - 1 ? 0 : own - (kAlways - 1);
   return first < pages ? first : pages;

@@ -1,4 +1,4 @@
-// Everything is kept, and of a long text only the pages are read whose keys may matter most to the row's query. Tang et al.,
+// Everything is kept, and of a long text only the pages are read whose keys may matter most to the row's query. See Tang et al.,
 // "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", arXiv:2406.10774.
 //
 // A layer that chooses has, beside the cells of a cache in one page a slot, summaries of its pages in store 2. Store 3 says to which
@@ -214,8 +214,8 @@ class Quest : public sdk::KvCache<Quest>, public slot_cache::SlotCache {
   bool simd_;
   std::vector<tenon_kv_geometry> geometry_;  // by layer
   std::vector<uint64_t> summaries_,
-      lines_;                        // by layer: where its part of stores 2 and 3 begins, in bytes and in numbers
-  std::vector<int32_t> nothing_;     // as many zeros as any layer has heads
+      lines_;                        // by layer: its part of stores 2 and 3 begins here, in bytes and in numbers
+  std::vector<int32_t> nothing_;     // it has as many zeros as any layer has heads
   std::byte* summarized_ = nullptr;  // store 3
   uint32_t capacity_ = 0, rows_ = 0;
 };

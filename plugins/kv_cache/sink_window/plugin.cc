@@ -1,5 +1,5 @@
-// The first tokens of a sequence and its newest ones, in fixed memory: attention sinks and a ring. Xiao et al.,
-// "Efficient Streaming Language Models with Attention Sinks", arXiv:2309.17453.
+// This cache keeps the first tokens of a sequence and its newest ones, in fixed memory: attention sinks and a ring. See
+// Xiao et al., "Efficient Streaming Language Models with Attention Sinks", arXiv:2309.17453.
 #include "../common/slot_cache.h"
 
 namespace tenon::sink_window {

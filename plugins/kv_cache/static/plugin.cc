@@ -1,4 +1,4 @@
-// Room for the whole context of every slot, allocated once.
+// This cache has room for the whole context of every slot, allocated once.
 #include "../common/slot_cache.h"
 
 namespace tenon::static_cache {

@@ -4,7 +4,7 @@
 
 namespace tenon::op {
 
-// Gives the experts of the highest ranks, as the bits of i32. Shazeer et al. 2017, arXiv:1701.06538.
+// Gives the experts of the highest ranks, as the bits of i32. See Shazeer et al. 2017, arXiv:1701.06538.
 class ChosenExperts : public sdk::Op<ChosenExperts> {
  public:
   static constexpr const char* kName = "chosen_experts";

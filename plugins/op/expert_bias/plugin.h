@@ -4,7 +4,7 @@
 
 namespace tenon::op {
 
-// Computes y = x + bias[expert of the row]. OpenAI 2025, arXiv:2508.10925.
+// Computes y = x + bias[expert of the row]. See OpenAI 2025, arXiv:2508.10925.
 class ExpertBias : public sdk::Op<ExpertBias> {
  public:
   static constexpr const char* kName = "expert_bias";

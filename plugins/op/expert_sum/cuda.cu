@@ -4,7 +4,7 @@
 namespace tenon::op {
 namespace {
 
-// The softmax of a row's scores, of all experts or of the chosen ones. Each warp has it for itself.
+// This is the softmax of a row's scores, of all experts or of the chosen ones. Each warp has it for itself.
 class Weights {
  public:
   __device__ Weights(const cuda::RowOp& op, uint32_t row)

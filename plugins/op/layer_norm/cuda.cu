@@ -4,7 +4,7 @@
 namespace tenon::op {
 namespace {
 
-// A block a row; the variance is summed around the mean.
+// A block takes a row; the variance is summed around the mean.
 __global__ void kernel(cuda::RowOp op) {
   cuda::wait();
   const int64_t n = op.args.columns;

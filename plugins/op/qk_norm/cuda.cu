@@ -4,7 +4,7 @@
 namespace tenon::op {
 namespace {
 
-// A warp a head of Q or K; then the values are copied.
+// A warp takes a head of Q or K; then the values are copied.
 __global__ void kernel(cuda::RowOp op) {
   cuda::wait();
   const sdk::Heads of(op.args.i);

@@ -4,7 +4,7 @@
 namespace tenon::op {
 namespace {
 
-// A block a row.
+// A block takes a row.
 __global__ void kernel(cuda::RowOp op) {
   cuda::wait();
   const int64_t n = op.args.columns;

@@ -10,7 +10,7 @@ __global__ void kernel(cuda::RowOp op) {
   const RopePairs turning(op.args.i);
   const sdk::Heads of(op.args.i);
   const int32_t half = turning.rotated / 2, dim = of.k_dim;
-  const int32_t pairs = dim - half;  // so many a head: first pairs that turn, then elements that stay
+  const int32_t pairs = dim - half;  // a head has so many: first pairs that turn, then elements that stay
   const int64_t heads = of.q + of.kv, turned = heads * pairs;
   const int64_t rest = op.x == op.y ? 0 : op.args.columns - heads * dim;
   const int64_t stride = int64_t{gridDim.x} * blockDim.x;

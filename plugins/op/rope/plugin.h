@@ -4,18 +4,18 @@
 
 namespace tenon::op {
 
-// The dimensions of a head that turn in pairs.
+// These dimensions of a head turn in pairs.
 struct RopePairs {
-  // Their places in tenon_fop.i.
+  // The enumerators are their places in tenon_fop.i.
   enum Integer : uint32_t { kRotated, kInterleaved };
 
   int32_t rotated;   // dimensions
-  bool interleaved;  // true: dimension 2i is paired with 2i + 1; false: i with i + rotated / 2
+  bool interleaved;  // true: 2i is paired with 2i + 1; false: i with i + rotated / 2
   explicit constexpr RopePairs(const int32_t (&integers)[8])
       : rotated(integers[kRotated]), interleaved(integers[kInterleaved] != 0) {}
 };
 
-// Su et al. 2021, arXiv:2104.09864. The table has an angle for each position and pair.
+// Turns pairs of dimensions (Su et al. 2021, arXiv:2104.09864). The table has an angle for each position and pair.
 class Rope : public sdk::Op<Rope> {
  public:
   static constexpr const char* kName = "rope";

@@ -1,4 +1,4 @@
-// Compiled once for each instruction set.
+// This file is compiled once for each instruction set.
 #include "../int8_rows/kernels.h"
 
 #include "../int8_rows/rows.h"

@@ -1,4 +1,4 @@
-// A matrix of N rows and K columns in AWQ's form for gemm, G groups:
+// AWQ's form for gemm has a matrix of N rows and K columns in G groups:
 //   qweight i32 (K, N / 8)    codes of 4 bits; a word has those of 8 rows, the first in bits 0 to 3, then 16, 4, 20, 8, 24, ...
 //   qzeros  i32 (G, N / 8)    zero points, packed alike
 //   scales  f16 (G, N)
@@ -63,7 +63,7 @@ class AwqMatrix final : public published::GroupedMatrix {
   }
 
  private:
-  // line: a column, or a group.
+  // `line` is a column, or a group.
   uint8_t code(const tenon_slice& words, uint64_t line, uint64_t row) const {
     const auto word = published::value_at<uint32_t>(words, line * (rows_ / kRowsAWord) + row / kRowsAWord);
     return static_cast<uint8_t>(word >> shift_of(row) & 15U);

@@ -16,7 +16,7 @@ using calibrated::Products;
 using calibrated::Workers;
 
 constexpr uint32_t kTile = 64;      // rows
-constexpr uint32_t kColumns = 192;  // columns of a block of the error's terms
+constexpr uint32_t kColumns = 192;  // a block of the error's terms has so many
 constexpr int kPowers = 20, kClips = 10;
 constexpr double kLeastMean = 1e-4;  // the least mean of |x|: columns that were never seen get a factor, too
 
@@ -37,14 +37,14 @@ std::vector<float> mean_products(const Moments& moments, uint32_t k, const float
   return m;
 }
 
-// A part of M: element (i, j) is data[i * row + j].
+// This is a part of M: element (i, j) is data[i * row + j].
 struct MeanProducts {
   const float* data;
   uint32_t row;
 };
 
-// The trace of D M D^T for rows of D. d: (rows, n) with stride n. M is symmetric, so the terms of two columns in different blocks
-// are summed once and count twice: half of the products are left out.
+// This is the trace of D M D^T for rows of D. d is (rows, n) with stride n. M is symmetric, so the terms of two columns in
+// different blocks are summed once and count twice: half of the products are left out.
 struct ErrorOf {
   const Products& products;
   void* scratch;
@@ -129,7 +129,7 @@ double error_of(const SharedInput& input, const std::vector<float>& m, const std
   return error;
 }
 
-// One group of a tile of rows.
+// This is one group of a tile of rows.
 struct TileGroup {
   const float* w;  // (rows, n) in rows of k: the group's columns
   uint32_t rows, n, k;

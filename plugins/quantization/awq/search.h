@@ -1,5 +1,5 @@
-// AWQ: columns of a matrix that meet large x are multiplied before they are rounded, and x is divided; then the weights at
-// the ends of a group's range are clipped where that loses less. See Lin et al. 2023, arXiv:2306.00978.
+// AWQ works so: columns of a matrix that meet large x are multiplied before they are rounded, and x is divided; then the
+// weights at the ends of a group's range are clipped where that loses less. See Lin et al. 2023, arXiv:2306.00978.
 #pragma once
 
 #include <span>
@@ -13,10 +13,10 @@ namespace tenon::awq {
 
 struct Rounding {
   calibrated::GridRule rule;
-  uint32_t group;  // columns that share a grid
+  uint32_t group;  // so many columns share a grid
 };
 
-// Matrices side by side that take the same x.
+// These are matrices side by side that take the same x.
 struct SharedInput {
   std::span<const float* const> data;  // matrix m: (rows[m], columns)
   std::span<const int64_t> rows;
@@ -24,13 +24,13 @@ struct SharedInput {
   const calibrated::Moments& moments;  // rows() > 0
 };
 
-// The factors of columns with the least error of all products: mean|x|^(i / 20), i < 20, over the root of the greatest times
-// the least. tied: columns of the same number have the same factor, by the mean over all of them. Nothing: the moments are
-// not finite.
+// Returns the factors of columns with the least error of all products: mean|x|^(i / 20), i < 20, over the root of the
+// greatest times the least. `tied` columns, of the same number, have one factor, by the mean over all. Returns nothing if
+// the moments are not finite.
 std::vector<float> searched_factors(const SharedInput& input, const uint32_t* tied, const Rounding& rounding,
                                     const calibrated::Products& products, calibrated::Workers& workers);
 
-// A matrix of n rows and k columns, rounded.
+// This is a matrix of n rows and k columns, rounded.
 struct Rounded {
   std::vector<uint8_t> codes;           // (n, k)
   std::vector<calibrated::Grid> grids;  // (n, groups)

@@ -11,9 +11,9 @@
 namespace tenon::awq {
 namespace {
 
-enum Written : uint32_t { kWeights, kZeros, kScales };  // in the order of describe()
+enum Written : uint32_t { kWeights, kZeros, kScales };  // describe() has this order
 
-// Puts the codes of a line, a column of the matrix or a group, into its words. code(row)
+// Puts the codes of a line, a column of the matrix or a group, into its words. code(row) gives them.
 template <class Code>
 void put_line(uint32_t rows, uint32_t* words, const Code& code) {
   for (uint32_t row = 0; row < rows; ++row) {

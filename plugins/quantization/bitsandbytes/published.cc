@@ -1,4 +1,4 @@
-// A matrix of N rows and K columns as bitsandbytes stores it.
+// bitsandbytes stores a matrix of N rows and K columns so.
 //   nf4 and fp4:
 //     weight u8 (N K / 2, 1)        two codes a byte, the first in the upper half, row after row
 //     weight.absmax f32 (N K / B)   the scale of each B weights; with double quantization codes u8 of it, and
@@ -124,7 +124,7 @@ class Float4Matrix final : public published::Matrix {
   // The held values are so many times those of bitsandbytes, whose largest is 1.
   float unit() const { return 1 / (normal_ ? coded::NormalFloat4::kLargest : coded::Float4::kLargest); }
 
-  // The length of a tensor whose block size stands in the file itself. usual: the length of most files, for messages.
+  // Returns the length of a tensor whose block size stands in the file itself. usual: most files have it, for messages.
   static uint64_t need_vector(const tenon_matrix& m, const char* name, tenon_format format, int64_t usual) {
     tenon_stored wanted = {name, format, 1, {usual, 0, 0, 0}};
     const tenon_stored* found = sdk::find_tensor(m, name);
@@ -176,7 +176,7 @@ class Float4Matrix final : public published::Matrix {
     throw sdk::Failed("tensor " + full_name(state_name_.c_str()) + ": " + what);
   }
 
-  // The scale of each block, with double quantization computed in f32 as bitsandbytes does.
+  // Returns the scale of each block, with double quantization computed in f32 as bitsandbytes does.
   std::vector<float> read_scales(const tenon_rows& src) {
     const State s = state(src);
     block_ = s.block;

@@ -1,4 +1,4 @@
-// The sixteen values of codes of four bits: nf4's, fp4's, and those of microscaling formats.
+// Codes of four bits have these sixteen values: nf4's, fp4's, and those of microscaling formats.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tenon::coded {
 
-// NormalFloat4 (QLoRA, appendix E): quantiles of the normal distribution within [-1, 1], 0 among them.
+// This is NormalFloat4 (QLoRA, appendix E): quantiles of the normal distribution within [-1, 1], 0 among them.
 struct NormalFloat4 {
   static constexpr uint32_t kBits = 4;
   static constexpr float kLargest = 1;
@@ -50,7 +50,7 @@ struct NormalFloat4 {
   }
 
  public:
-  // The code of the nearest value, of two equally near ones the smaller.
+  // Returns the code of the nearest value, of two equally near ones the smaller.
   static constexpr uint32_t nearest(float x) {
     constexpr Bounds kBounds = bounds();
     uint32_t code = 0;
@@ -59,8 +59,8 @@ struct NormalFloat4 {
   }
 };
 
-// bitsandbytes' FP4, in twelfths: its values are multiples of a twelfth and, for the smallest, of 1 / 192. The fourth bit of
-// a code is the sign.
+// This is bitsandbytes' FP4, in twelfths: its values are multiples of a twelfth and, for the smallest, of 1 / 192. The
+// fourth bit of a code is the sign.
 struct Float4 {
   static constexpr uint32_t kBits = 4;
   static constexpr float kLargest = 12;
@@ -70,7 +70,7 @@ struct Float4 {
     return kValues[code];
   }
   static constexpr bool is_nan(uint32_t) { return false; }
-  // The code of the nearest value, of two equally near ones that nearer to 0.
+  // Returns the code of the nearest value, of two equally near ones that nearer to 0.
   static constexpr uint32_t nearest(float x) {
     constexpr uint32_t kRising[8] = {0, 1, 6, 7, 4, 5, 2, 3};
     constexpr float kMiddles[7] = {0.03125F, 1.03125F, 2.5F, 3.5F, 5.F, 7.F, 10.F};
@@ -81,7 +81,7 @@ struct Float4 {
   }
 };
 
-// Floats of a sign, two bits of exponent and one of mantissa ("OCP Microscaling Formats (MX) Specification", version 1.0, 2023).
+// E2M1 has a sign, two bits of exponent and one of mantissa ("OCP Microscaling Formats (MX) Specification", version 1.0, 2023).
 struct E2m1 {
   using Small = sdk::SmallFloat<2, 1>;
   static constexpr uint32_t kBits = 4;

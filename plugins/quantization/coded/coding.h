@@ -31,7 +31,7 @@ namespace tenon::coded {
 
 enum class Scaling : uint32_t { kRow, kGroup, kTwoLevel, kZeroPoint, kHalfZeroPoint, kOffset, kExponent, kSixteens };
 
-// A tensor of scales or zero points.
+// This is a tensor of scales or zero points.
 struct Field {
   const char* name;
   tenon_format format;
@@ -41,9 +41,9 @@ struct Field {
 
 struct Coding {
   uint32_t bits = 0;
-  uint32_t group = 0;  // weights that share what is grouped; 32 if nothing is
+  uint32_t group = 0;  // so many weights share what is grouped; 32 if nothing is
   Scaling scaling = Scaling::kRow;
-  const char* weight = "weight";  // the codes' tensor; of schemes whose tensors are alike each has a name of its own
+  const char* weight = "weight";  // the codes' tensor; schemes whose tensors are alike have names of their own
   tenon_format weight_format = TENON_U8;
 
   // They come by name, as the host has them after the codes.
@@ -69,7 +69,7 @@ struct Coding {
   }
   constexpr uint32_t row_header() const { return header(false); }
   constexpr uint32_t group_header() const { return header(true); }
-  constexpr uint32_t units() const { return group / sdk::kUnitCodes; }  // in a group
+  constexpr uint32_t units() const { return group / sdk::kUnitCodes; }  // a group has so many
   constexpr uint32_t group_bytes() const { return group_header() + units() * sdk::unit_bytes(bits); }
   constexpr uint64_t groups(uint64_t k) const { return (k + group - 1) / group; }
   constexpr uint64_t row_bytes(uint64_t k) const { return row_header() + groups(k) * group_bytes(); }

@@ -182,7 +182,7 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
     }
   }
 
-  uint32_t chosen_;  // an index of Schema::kCodings
+  uint32_t chosen_;  // it is an index of Schema::kCodings
   std::unique_ptr<published::Writer> writer_;
   std::string description_;  // describes what the scheme writes
 };

@@ -1,6 +1,6 @@
-// Base of the schemes of coding.h on CUDA. Matrices are quantized on the GPU while they load, by the functions of quantize.h,
-// or taken as they are stored, and packed in a format of the SDK (tenon/cuda/grouped_formats.cuh). A block of threads has a
-// row; a thread has whole groups, and at least 64 k, since no less has bytes of its own in every packed format.
+// This is the base of the schemes of coding.h on CUDA. Matrices are quantized on the GPU while they load, by the functions of
+// quantize.h, or taken as they are stored, and packed in a format of the SDK (tenon/cuda/grouped_formats.cuh). A block of
+// threads has a row; a thread has whole groups, and at least 64 k, since no less has bytes of its own in every packed format.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct DeviceCoding {
 // A group's scale as it is held.
 struct HeldScale {
   float scale = 0;    // kGroup, kZeroPoint
-  uint32_t code = 0;  // kTwoLevel: in multiples of the row's scale
+  uint32_t code = 0;  // kTwoLevel: it counts multiples of the row's scale
   uint32_t zero = 0;  // kZeroPoint
 };
 
@@ -45,7 +45,7 @@ __device__ inline void put_held(cuda::ZeroPoints, uint8_t* scales, uint32_t row,
   scales[cuda::ZeroPoints::zero_byte_offset(row, group)] = static_cast<uint8_t>(s.zero);
 }
 
-// 8 codes of a row from k on, and with the first of a packed group its scale.
+// Puts 8 codes of a row from k on, and with the first of a packed group its scale.
 template <class F>
 __device__ void put_codes(const cuda::LoadedRows& rows, uint32_t k, const uint32_t (&q)[8], const HeldScale& scale) {
   uint8_t* segment = rows.segment<F>(blockIdx.x, k);
@@ -61,7 +61,7 @@ __device__ inline Range range_of(const cuda::LoadedRows& rows, uint32_t begin, u
   for (uint32_t i = begin; i < end && i < rows.k; i += step) r.add(rows.weight(blockIdx.x, i));
   return r;
 }
-// The range of the whole row, by all threads of the block.
+// Returns the range of the whole row, found by all threads of the block.
 __device__ inline Range range_of_row(const cuda::LoadedRows& rows) {
   __shared__ uint32_t magnitude;  // bits of a float that is not negative rise with it
   if (threadIdx.x == 0) magnitude = 0;
@@ -110,7 +110,7 @@ __global__ void quantize_kernel(const cuda::LoadedRows rows, const DeviceCoding 
   }
 }
 
-// The tensors of rows that a file has, in the file's order: codes in rows.data, and these.
+// A file has these tensors of rows, in the file's order: codes in rows.data, and these.
 struct StoredFields {
   const void *first, *second;
 };
@@ -253,7 +253,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     return nullptr;
   }
 
-  uint32_t chosen_;  // an index of Schema::kCodings
+  uint32_t chosen_;  // it is an index of Schema::kCodings
 };
 
 }  // namespace tenon::coded

@@ -1,4 +1,4 @@
-// The row kernels of a scheme for each instruction set; equal to the bit. kernels.cc of the scheme's folder makes them.
+// These are a scheme's row kernels for each instruction set, equal to the bit. kernels.cc of its folder makes them.
 #pragma once
 
 #include "tenon/sdk/cpu/linear_site.h"

@@ -28,7 +28,7 @@
 
 namespace tenon::coded {
 
-// The bits of a field in lanes of codes of kBits bits; 0: they are planes.
+// This gives the bits of a field in lanes of codes of kBits bits; 0: they are planes.
 template <class Codes>
 inline constexpr uint32_t kFieldBits = 0;
 template <>
@@ -39,7 +39,7 @@ inline constexpr uint32_t kFieldBits<BookCodes<sdk::SmallFloat<kExponent, kManti
 
 namespace detail {
 
-// f(word, bit of the field, first bit of the code, bits) for each piece of a step's codes.
+// Calls f(word, bit of the field, first bit of the code, bits) for each piece of a step's codes.
 template <class F>
 constexpr void each_piece_of_step(uint32_t bits, uint32_t field, uint32_t step, const F& f) {
   if (bits == 5) {
@@ -53,7 +53,7 @@ constexpr void each_piece_of_step(uint32_t bits, uint32_t field, uint32_t step, 
   f(word + 2, 2 * bits + (in_eight - 6) * (bits - left), left, bits - left);
 }
 
-// f(code, word, bit of the word, first bit of the code, bits) for each piece of a lane.
+// Calls f(code, word, bit of the word, first bit of the code, bits) for each piece of a lane.
 template <class F>
 constexpr void each_piece_of_lane(uint32_t bits, uint32_t field, const F& f) {
   const uint32_t fields = 32 / field;
@@ -69,7 +69,7 @@ constexpr void each_piece_of_lane(uint32_t bits, uint32_t field, const F& f) {
 
 }  // namespace detail
 
-// A lane of a unit, and back.
+// These make a lane of a unit, and a unit of a lane.
 template <uint32_t kBits, uint32_t kField>
 void make_lane(const uint8_t* unit, uint8_t* lane) {
   if constexpr (kField == 0) {

@@ -27,7 +27,7 @@
 
 namespace tenon::coded {
 
-// f(offset in a row's group, bytes) for each of the group's fields.
+// Calls f(offset in a row's group, bytes) for each of the group's fields.
 template <class F>
 constexpr void each_group_field(const Coding& c, const F& f) {
   uint32_t at = 0;
@@ -89,7 +89,7 @@ const sdk::cpu::Packing* packing_of(uint32_t code) {
   return kAll[code - sdk::cpu::kOwnFormats];
 }
 
-// The kernels of a scheme that TENON_CODED_PRODUCTS makes products of.
+// Returns the kernels of a scheme that TENON_CODED_PRODUCTS makes products of.
 template <class Schema>
 sdk::cpu::Kernels wide_kernels(sdk::cpu::Isa isa) {
   return wide_kernels(isa, &packing_of<Schema>);

@@ -22,20 +22,20 @@ struct Range {
     if (w > greatest) greatest = w;
     if (!(w >= -FLT_MAX && w <= FLT_MAX)) finite = false;
   }
-  // Never -0, whose bits are above those of every positive float.
+  // Returns the magnitude, never as -0, whose bits are above those of every positive float.
   constexpr float magnitude() const { return greatest > -least ? greatest : 0 - least; }
 };
 
 struct Scale {
   float scale = 0;
-  uint32_t zero = 0;  // the zero point; 0 where there is none
+  uint32_t zero = 0;  // it is 0 where there is no zero point
 };
 
 // Codes stand for weights: BookCodes and IntegerCodes, below.
 template <class C>
 concept WeightCodes = requires(const Range& range, float w, const Scale& scale, uint32_t code) {
-  { C::scale_of(range) } -> std::same_as<Scale>;    // The scale of the weights in that range.
-  { C::code(w, scale) } -> std::same_as<uint32_t>;  // The code of w; w and its scale are finite.
+  { C::scale_of(range) } -> std::same_as<Scale>;    // Returns the scale of the weights in that range.
+  { C::code(w, scale) } -> std::same_as<uint32_t>;  // Returns the code of w; w and its scale are finite.
   { C::is_nan(code) } -> std::same_as<bool>;  // True of a code that a file may have and that stands for no number.
 };
 
@@ -109,7 +109,7 @@ inline Scale put_scale(const Coding& c, Scale s, float row_scale, uint8_t*& to) 
 
 }  // namespace detail
 
-// It makes a row of k finite weights as it is held. False: a scale is too large for its format.
+// It makes a row of k finite weights as it is held. It returns false if a scale is too large for its format.
 template <class Codes>
 bool quantize_row(const Coding& c, const float* w, uint32_t k, uint8_t* row) {
   float row_scale = Codes::scale_of(detail::range_of(w, k)).scale;

@@ -1,5 +1,5 @@
-// Rows of codes as the products of a CPU read them (tenon/sdk/cpu/products.h). They are for kernels.cc of a scheme's folder, which is
-// compiled once for each instruction set: what is called there at run time stands in an anonymous namespace.
+// These are rows of codes as the products of a CPU read them (tenon/sdk/cpu/products.h). They are for kernels.cc of a scheme's
+// folder, which is compiled once for each instruction set: what is called there at run time stands in an anonymous namespace.
 #pragma once
 
 #include <algorithm>
@@ -32,14 +32,14 @@ inline float half_at(const uint8_t* p) {
 #endif
 }
 
-// 2^(c - 127)
+// Returns 2^(c - 127).
 inline float power_at(const uint8_t* p) {
   const uint32_t bits = *p == 0 ? 0x00400000U : uint32_t{*p} << 23;
   float power;
   memcpy(&power, &bits, sizeof(power));
   return power;
 }
-// A number in e4m3, whose bits are those of a half that is 256 times smaller.
+// Returns a number in e4m3, whose bits are those of a half that is 256 times smaller.
 inline float e4m3_at(const uint8_t* p) {
   const uint32_t bits = (*p & 127U) << 7 | (*p & 128U) << 8;
   const uint8_t half[2] = {static_cast<uint8_t>(bits), static_cast<uint8_t>(bits >> 8)};
@@ -163,7 +163,7 @@ class Decoder<Scaling::kRow, IntegerCodes<kBits>> {
   }
 };
 
-// The weights of a unit's second sixteen codes.
+// Returns the weights of a unit's second sixteen codes.
 template <class Decode>
 sdk::cpu::Floats16 second_of(const Decode& weights, auto codes) {
   if constexpr (requires { weights.second(codes); })
@@ -183,7 +183,7 @@ constexpr bool in_pairs([[maybe_unused]] const Coding& coding) {
   return false;
 }
 
-// A StoredRow of coding kIndex of a scheme.
+// This is a StoredRow of coding kIndex of a scheme.
 template <class Schema, uint32_t kIndex>
 struct CodedRow {
   static constexpr Coding kCoding = Schema::kCodings[kIndex];
@@ -239,7 +239,7 @@ struct CodedRow {
 #endif
 };
 
-// The row formats of all codings of a scheme.
+// Returns the row formats of all codings of a scheme.
 template <class Schema>
 constexpr auto row_formats() {
   constexpr size_t kCount = std::size(Schema::kCodings);

@@ -28,7 +28,7 @@ concept HasCodings = requires {
 // It quantizes plain matrices, too.
 template <class S>
 concept Quantizes = HasCodings<S> && requires(const sdk::Params& params) {
-  { S::choose(params) } -> std::same_as<uint32_t>;  // The index in kCodings for what is quantized here.
+  { S::choose(params) } -> std::same_as<uint32_t>;  // Returns the index in kCodings for what is quantized here.
 };
 
 // It reads matrices of published checkpoints, which are no tensors of its own. published() throws Refused for a matrix that is damaged.

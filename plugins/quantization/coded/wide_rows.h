@@ -1,5 +1,5 @@
-// Packed rows of codes (packings.h) as products of x in 16 bits read them (tenon/sdk/cpu/wide_products.h). They are for products.cc of a
-// scheme's folder, which is compiled for the instruction sets that have dot products of bytes.
+// These are packed rows of codes (packings.h) as products of x in 16 bits read them (tenon/sdk/cpu/wide_products.h). They are for
+// products.cc of a scheme's folder, which is compiled for the instruction sets that have dot products of bytes.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ template <uint32_t kPlane, uint32_t kBit>
   }(std::make_integer_sequence<uint32_t, 8>{});
 }
 
-// The 32 codes of kBits bits whose words begin at `at`.
+// Unpacks the 32 codes of kBits bits whose words begin at `at`.
 template <uint32_t kBits>
 [[gnu::always_inline]] inline void unpack_codes(const PackedUnit& unit, size_t at, RowCodes (&code)[8]) {
   if constexpr (kBits == 8) {
@@ -51,7 +51,7 @@ template <uint32_t kBits>
   }
 }
 
-// The 32 codes of 3 bits in bytes (lanes.h).
+// Unpacks the 32 codes of 3 bits in bytes (lanes.h).
 template <>
 [[gnu::always_inline]] inline void unpack_codes<3>(const PackedUnit& unit, size_t at, RowCodes (&code)[8]) {
   const RowCodes word[3] = {unit.codes(at), unit.codes(at + 64), unit.codes(at + 128)};
@@ -168,7 +168,7 @@ constexpr int steps_of(uint32_t code) {
 // Under AVX-512 one look-up gives a number of 16 bits.
 #if defined(__AVX512VNNI__)
 
-// The 32 codes of kBits bits in words, lowest bits first; above them lies anything.
+// Unpacks the 32 codes of kBits bits in words, lowest bits first; above them lies anything.
 template <uint32_t kBits>
 [[gnu::always_inline]] inline void unpack_words(const PackedUnit& unit, size_t at, RowWords (&code)[16]) {
   using sdk::cpu::shifted, sdk::cpu::joined;
@@ -281,7 +281,7 @@ struct WideRow<Schema, kIndex, BookCodes<Book>> : PackedCoding<Schema, kIndex> {
   }();
 };
 
-// The packed formats of all codings of a scheme.
+// Returns the packed formats of all codings of a scheme.
 template <class Schema>
 constexpr auto wide_formats() {
   constexpr size_t kCount = std::size(Schema::kCodings);

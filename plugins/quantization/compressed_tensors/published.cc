@@ -1,4 +1,4 @@
-// A matrix of N rows and K columns as compressed-tensors stores integers of b bits, G groups a row (1 by channel or tensor):
+// compressed-tensors stores a matrix of N rows and K columns of b bits so, G groups a row (1 by channel or tensor):
 //   format "pack-quantized":   weight_packed i32 (N, ceil(K b / 32))    2^(b - 1) + q, row after row from the lowest bit on
 //                              weight_shape i64 (2)                     N, K
 //   format "int-quantized":    weight i8 (N, K)      q

@@ -1,4 +1,4 @@
-// Compiled for AVX-512 VNNI, where one look-up gives 32 numbers of 16 bits.
+// This file is compiled for AVX-512 VNNI, where one look-up gives 32 numbers of 16 bits.
 #include "../coded/wide_rows.h"
 #include "schema.h"
 

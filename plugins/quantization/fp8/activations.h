@@ -1,5 +1,5 @@
-// A product's x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale. It is for the
-// host and, with relaxed constexpr, for CUDA.
+// A product has x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale. It is for
+// the host and, with relaxed constexpr, for CUDA.
 #pragma once
 
 #include <cstdint>

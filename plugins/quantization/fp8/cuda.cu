@@ -1,5 +1,5 @@
-// quantization.fp8 on a GPU: weights in e4m3 with a scale a row or a block of columns (schema.h), and the two small ops that round x
-// to e4m3 and find its largest magnitude (activations.h, whose loops on a CPU are the naive twins: cpu.cc).
+// This is quantization.fp8 on a GPU: weights in e4m3 with a scale a row or a block of columns (schema.h), and the two small ops that
+// round x to e4m3 and find its largest magnitude (activations.h, whose loops on a CPU are the naive twins: cpu.cc).
 //
 // A step multiplies in one of two ways. Weights become halves in registers, and x is f32 or was rounded to numbers of e4m3 in f32
 // before (round_kernel); or, for many rows on Hopper, both stay codes and cuBLASLt multiplies them (e4m3_products.cuh). Both round a
@@ -117,7 +117,7 @@ class Ops {
     for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(Base::source(s, i));
     return base.code(sources);
   }
-  // Many rows by weights with a scale a row, where cuBLASLt has such products: on Hopper.
+  // Says whether cuBLASLt multiplies many rows by weights with a scale a row: on Hopper it has such products.
   bool multiplies_codes(const Base& base, const Products& products, uint32_t rows, CodedActivations coded) const {
     constexpr uint32_t kHopper = 90;
     bool takes = arch_ == kHopper;

@@ -1,5 +1,5 @@
-// Products of many rows of x as e4m3 codes with weights as e4m3 codes, through cuBLASLt's e4m3 tensor cores of Hopper. Each
-// row of x and of the weights has a scale; sums are in f32. Recorded are
+// These multiply many rows of x as e4m3 codes by weights as e4m3 codes, through cuBLASLt's e4m3 tensor cores of Hopper.
+// Each row of x and of the weights has a scale; sums are in f32. Recorded are
 //   1. round_codes     x to codes, normalized on the way, into a temporary; row_scales where x is codes already
 //   2. unpack_bytes    the packed weights as rows of codes, into a temporary; one op for each part of the site
 //   3. gemm_e4m3       y = sums * (scale of x's row * scale of the weights' row), with the residual; one op for each part
@@ -49,7 +49,7 @@ inline bool has_products(const Products& products, const CodedRows& x) {
   return true;
 }
 
-// A part of a site, as it is packed in format F, and its stores: codes and scales.
+// This is a part of a site, as it is packed in format F, and its stores: codes and scales.
 struct CodedPart {
   const cuda::PackedSite* site;
   const tenon_tid* store;
@@ -143,7 +143,7 @@ class E4m3Recording {
     cuda::emit<&run_row_scales>(rec_, spec, a);
   }
 
-  // The products of all parts, each into its columns.
+  // Makes the products of all parts, each into its columns.
   void multiply(const Rows& r) {
     int64_t column = 0;
     for (size_t i = 0; i < parts_.size(); ++i) {

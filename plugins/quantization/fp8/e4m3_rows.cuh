@@ -1,4 +1,4 @@
-// Ops around products of e4m3 codes on a GPU (e4m3_products.cuh), each at the memory's speed:
+// These ops go with products of e4m3 codes on a GPU (e4m3_products.cuh), each at the memory's speed:
 //   round_codes    x, after RMSNorm where that was claimed, as codes with a scale a row      naive twin: round_kernel of cuda.cu
 //   silu_codes     y = silu(gate) * up as codes with a scale a row (tenon/sdk/linked_rows.h)
 //   row_scales     the scales of such rows side by side
@@ -40,7 +40,7 @@ struct Largest {
 
 struct RoundCodesArgs {
   uint32_t k, padded;         // numbers of a row of x, and codes of a row of a part: those from k on are zeros
-  uint32_t rows, scale_rows;  // scale_rows: from the first scale of a part to that of the next
+  uint32_t rows, scale_rows;  // a part's first scale and that of the next lie so far apart
   uint32_t parts;
   uint32_t has_norm;    // 1: operand kNorm is RMSNorm's weights, f32[k]
   uint32_t has_scales;  // 1: the last operand is f32[parts], x's scales; 0: each row has a scale
@@ -68,7 +68,7 @@ struct RowQuotient {
 
   __device__ RowQuotient(float of, bool is_largest)
       : scale(of), inverse(1 / of), ordinary(is_largest && of > 0x1p-60F && of < 0x1p60F) {}
-  // The inverse's product and what it leaves over, by Markstein's theorem, in a third of the instructions of a division.
+  // By Markstein's theorem the inverse's product and what it leaves over take a third of a division's instructions.
   __device__ float operator()(float v) const {
     if (!ordinary) return v / scale + (v - v);
     const float near = v * inverse;
@@ -76,7 +76,7 @@ struct RowQuotient {
   }
 };
 
-// The codes of 8 numbers of x.
+// Returns the codes of 8 numbers of x.
 __device__ inline uint2 codes_of(const float (&v)[8], const RowQuotient& quotient) {
   uint32_t pairs[4];
   for (uint32_t i = 0; i < 4; ++i) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) round_codes_kernel(const RoundCodesA
   const cuda::OctetRow<X, kWide, false> x(static_cast<const X*>(p.x) + row * a.x_stride, live ? a.k : 0, nullptr);
   float v[kOctets][8];
   for (uint32_t j = 0; j < kOctets; ++j) x.load(octet_of(j), v[j]);
-  // RMSNorm.
+  // RMSNorm comes first.
   if (a.has_norm != 0) {
     float sum = 0;
     for (const auto& octet : v) {
@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads) round_codes_kernel(const RoundCodesA
     const float factor = rsqrtf(over_block(sum, Sum{}) / static_cast<float>(a.k) + a.eps);
     for (uint32_t j = 0; j < kOctets; ++j) x.normalize(octet_of(j), factor, p.norm, v[j]);
   }
-  // The scale of the row.
+  // The row's scale comes next.
   float scale = 1;
   if (a.has_scales == 0) {
     float largest = 0;
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) round_codes_kernel(const RoundCodesA
     }
     scale = row_scale(over_block(largest, Largest{}));
   }
-  // Codes.
+  // The codes come last.
   for (uint32_t part = 0; part < a.parts; ++part) {
     if (a.has_scales != 0 && live) scale = p.scales[part];
     if (threadIdx.x == 0) p.to_scales[part * a.scale_rows + row] = scale;
@@ -160,8 +160,8 @@ inline void run_round_codes(const RoundCodesArgs& a, const cuda::Launch& launch)
 // ---- silu_codes --------------------------------------------------------------------------------------------------------
 
 struct SiluCodesArgs {
-  uint32_t columns;          // the columns of y: whole octets
-  uint32_t rows, first_row;  // first_row: the row that the live count knows y's first as
+  uint32_t columns;          // y has so many columns: whole octets
+  uint32_t rows, first_row;  // the live count knows y's first row as first_row
   uint32_t has_bias;
   int64_t sums_stride, y_stride;  // elements
 };
@@ -240,11 +240,11 @@ inline void run_row_scales(const RowScalesArgs& a, const cuda::Launch& launch) {
 // ---- add_to_sums -------------------------------------------------------------------------------------------------------
 
 struct AddToSumsArgs {
-  uint32_t rows, first_row, columns;  // first_row: the row that the live count knows y's first as
+  uint32_t rows, first_row, columns;  // the live count knows y's first row as first_row
   uint32_t has_bias, has_addend, reserved;
   int64_t y_stride, sums_stride, addend_stride;  // floats
 };
-// The last two are there as far as there are such.
+// The last two are there if has_bias and has_addend say so.
 struct AddToSumsOperand {
   enum : uint32_t { kY, kSums, kLive, kBias, kAddend };
 };

@@ -23,14 +23,14 @@ using published::Description;
 
 const std::string kX = published::kCompressedGroup + "input_activations", kEntriesOfX = kX + ".";
 
-// What config.json says; of blocks their sizes, else 0.
+// config.json says this; of blocks their sizes, else 0.
 struct Form {
   int64_t block_rows = 0, block_columns = 0;
   bool static_x = false;  // x is rounded by the file's scale of it
   bool blocks() const { return block_rows != 0; }
 };
 
-// Nothing if the checkpoint is of another kind.
+// Returns nothing if the checkpoint is of another kind.
 std::optional<Form> form_of(const Description& d) {
   const std::string method = d.has("quant_method") ? d.text("quant_method") : "";
   Form form;
@@ -71,7 +71,7 @@ const char* x_scale_name(const tenon_matrix& m) {
   return sdk::find_tensor(m, "activation_scale") != nullptr ? "activation_scale" : "input_scale";
 }
 
-// Whether a matrix is stored in a form; config.json may say of matrices beside it that they are.
+// Says whether a matrix is stored in a form; config.json may say of matrices beside it that they are.
 bool is_stored(const tenon_matrix& m) {
   const tenon_stored* weight = sdk::find_tensor(m, "weight");
   return weight != nullptr && (m.n_tensors > 1 || weight->format == TENON_F8E4M3);

@@ -18,11 +18,11 @@ class Writer;
 
 namespace tenon::fp8 {
 
-// A matrix of a published checkpoint, and the scale of x that comes with it.
+// This is a matrix of a published checkpoint, and the scale of x that comes with it.
 class PublishedMatrix : public published::Matrix {
  public:
   using Matrix::Matrix;
-  float x_scale() const { return x_scale_; }  // after load(); 0: the file has none
+  float x_scale() const { return x_scale_; }  // it holds after load(); 0: the file has none
 
  protected:
   float x_scale_ = 0;
@@ -34,11 +34,11 @@ struct PublishedSchema : Schema {
   static constexpr coded::Coding kCodings[] = {
       Schema::kCodings[0],
       {.bits = 8, .group = kBlock, .scaling = coded::Scaling::kGroup, .weight_format = TENON_F8E4M3}};
-  // A PublishedMatrix.
+  // Returns a PublishedMatrix.
   static std::unique_ptr<published::Matrix> published(const tenon_linear& s, uint32_t mat);
   // Returns what the products of a site do with x. wish: the parameter `activations`. Throws Refused where a static scale is missing.
   static Activations activations(const tenon_linear& s, std::string_view wish);
-  // Null: it writes the scheme's own tensors.
+  // Returns null where it writes the scheme's own tensors.
   static std::unique_ptr<published::Writer> writer(const sdk::Params& params);
 };
 

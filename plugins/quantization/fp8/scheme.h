@@ -1,6 +1,6 @@
-// quantization.fp8 on a device: Base multiplies x as it is given, and where x is to be rounded an op before the product does
-// that. Matrices side by side whose x has a scale each are multiplied one by one, each by x rounded with its own scale. Where
-// the device multiplies codes of x, a step of many rows is recorded by Ops instead.
+// This is quantization.fp8 on a device: Base multiplies x as it is given, and where x is to be rounded an op before the
+// product does that. Matrices side by side whose x has a scale each are multiplied one by one, each by x rounded with its own
+// scale. Where the device multiplies codes of x, a step of many rows is recorded by Ops instead.
 //
 // Ops(env) has the device's kernels:
 //   void round(sdk::Recorder&, const sdk::OpSpec&, const RoundArgs&)       emits the op that rounds x
@@ -26,7 +26,7 @@
 
 namespace tenon::fp8 {
 
-// A site that has one of the matrices of another, in every set of experts.
+// This is a site that has one of the matrices of another, in every set of experts.
 class OneMatrix {
  public:
   OneMatrix(const tenon_linear& s, uint32_t mat) : site_(s) {
@@ -48,8 +48,8 @@ class OneMatrix {
 // A site is multiplied by these products: one for each matrix whose x has a scale of its own, or one of all matrices.
 struct Products {
   struct Part {
-    uint32_t code;    // Base's code, which says how the weights are coded
-    int64_t columns;  // the part's columns of y
+    uint32_t code;    // Base's code says how the weights are coded
+    int64_t columns;  // the part has so many columns of y
   };
   uint32_t experts = 0;
   int64_t k = 0;
@@ -68,13 +68,13 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   struct Part {
     std::unique_ptr<typename Base::Site> site;
     uint32_t first_store;
-    int64_t columns;  // the part's columns of y
+    int64_t columns;  // the part has so many columns of y
   };
   struct Site {
     Activations activations = Activations::kF32;
     uint32_t k = 0, experts = 0;
     std::vector<Part> parts;  // one of all matrices, or with static scales one a matrix
-    Products products;        // the same parts, where the device has products of codes
+    Products products;        // they are the same parts, where the device has products of codes
     tenon_footprint footprint = sdk::abi_struct<tenon_footprint>();
     std::vector<float> scales;  // (sets, parts), the static scales of x
     // Returns the number of the store of scales, which comes after those of the parts.

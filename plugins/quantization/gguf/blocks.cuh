@@ -17,11 +17,11 @@ __host__ __device__ inline bool is_k_type(tenon_format format) {
   return format >= TENON_Q2_K && format <= TENON_Q6_K;
 }
 
-// Weights that are the integers themselves in blocks of 256 without groups.
+// Says whether weights are the integers themselves, in blocks of 256 without groups.
 __host__ __device__ inline bool is_ternary(tenon_format format) {
   return format == TENON_TQ1_0 || format == TENON_TQ2_0;
 }
-// Codes that choose out of sixteen numbers.
+// Says whether codes choose out of sixteen numbers.
 __host__ __device__ inline bool is_chosen(tenon_format format) {
   return format == TENON_IQ4_NL || format == TENON_IQ4_XS || format == TENON_MXFP4;
 }
@@ -42,7 +42,7 @@ struct BlockRow {
   __device__ int weight(uint32_t i) const {
     const uint8_t* p = block(i);
     const uint32_t n = i % (wide() ? 256 : 32), run = n / 16, group = n / 32, j = n % 16;
-    const uint32_t pair = run / 8 * 32 + run % 2 * 16 + j, shift = run % 8 / 2 * 2;  // for Q2_K, Q3_K and Q6_K
+    const uint32_t pair = run / 8 * 32 + run % 2 * 16 + j, shift = run % 8 / 2 * 2;  // Q2_K, Q3_K and Q6_K use these
     switch (format) {
       case TENON_Q4_0:
         return nibble(p + 2, n) - 8;

@@ -1,4 +1,4 @@
-// The codes of gguf's packed formats.
+// These are the codes of gguf's packed formats.
 #pragma once
 
 #include "tenon/sdk/cpu/row_kernels.h"

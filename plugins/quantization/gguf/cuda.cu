@@ -12,7 +12,7 @@
 namespace tenon::gguf {
 namespace {
 
-// Codes of sites: the form's type, or one of these.
+// A site's code is the form's type, or one of these.
 constexpr uint32_t kEightBit = 1000, kSixBit = 1001;
 
 struct Blocks {
@@ -25,7 +25,7 @@ struct Blocks {
 __device__ void put_half(uint8_t* to, uint32_t bits) {
   *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(bits);
 }
-// The scales of the group that begins at k, of a row of a tile.
+// Puts the scales of the group that begins at k, of a row of a tile.
 template <class F>
 __device__ void put_scales(cuda::HalfScales, uint8_t* segment, uint32_t row, uint32_t k, const GroupScales& s) {
   put_half(segment + F::scale_offset(row, k), s.d);

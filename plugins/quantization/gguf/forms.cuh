@@ -37,7 +37,7 @@ using TernaryForm = cuda::GroupedFormat<cuda::PlaneWeights<2, 1>, cuda::HalfScal
 
 }  // namespace tenon::gguf
 
-// The kernels of a form, in a source of their own each few forms.
+// This makes the kernels of a form, in a source of their own each few forms.
 #define TENON_GGUF_KERNELS(EXTERN, FORM)                                                                   \
   EXTERN template void cuda::run_packed<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&);         \
   EXTERN template void cuda::run_prepare<gguf::FORM>(const cuda::PackedArgs&, const cuda::Launch&);        \

@@ -1,4 +1,4 @@
-// The row kernels of each instruction set and its products of packed rows; equal to the bit.
+// These are the row kernels of each instruction set and its products of packed rows; they are equal to the bit.
 #pragma once
 
 #include "tenon/sdk/cpu/row_kernels.h"

@@ -1,4 +1,4 @@
-// GGUF's packed formats (packings.h) as packed_products.h reads them. Compiled once for each instruction set.
+// This has GGUF's packed formats (packings.h) for packed_products.h. It is compiled once for each instruction set.
 #include "codes.h"
 #include "kernels.h"
 #include "tenon/sdk/cpu/packed_products.h"
@@ -17,7 +17,7 @@ inline void four_bits(const PackedUnit& unit, size_t at, RowCodes (&code)[8]) {
     code[i + 4] = shifted<4>(c, 15);
   }
 }
-// Steps 0 to 2 have the lower six bits of their bytes; step 3 has two bits of each in the upper ones. So again from 4 on.
+// Steps 0 to 2 have the lower six bits of their bytes; step 3 has two of each in the upper ones. 4 to 7 are alike.
 inline void six_bits(const PackedUnit& unit, size_t at, RowCodes (&code)[8]) {
 #pragma GCC unroll 2
   for (uint32_t half = 0; half < 2; ++half, at += 192) {

@@ -12,7 +12,7 @@
 //   kPackedQ8_0       32    544  f16 d; w = d (q - 128)
 //   kPackedQ4_K      256   2368  f16 d, f16 m; and before the codes of each 32 k: u8 s, u8 t; w = d s q - m t
 //   kPackedQ6_K      256   3360  f16 d; and before the codes of each 32 k: i8 s of either half; w = d s (q - 32)
-// For code compiled for the base machine only.
+// It is for code that is compiled for the base machine only.
 #pragma once
 
 #include "codes.h"
@@ -67,7 +67,7 @@ inline void pack_q4_k_unit(const uint8_t* block, uint32_t row, uint8_t* unit) {
     const sdk::ScaleMin s = sdk::k_scale_min(block + 4, static_cast<int>(part));
     to[row] = static_cast<uint8_t>(s.scale);
     to[16 + row] = static_cast<uint8_t>(s.min);
-    const uint8_t* nibbles = block + 16 + part / 2 * size_t{32};  // lower halves: one part; upper ones: the next
+    const uint8_t* nibbles = block + 16 + part / 2 * size_t{32};  // a part has lower halves, the next upper ones
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t first = word_at(nibbles + 4 * i) >> (part % 2 * 4) & 0x0f0f0f0fu;
       const uint32_t second = word_at(nibbles + 16 + 4 * i) >> (part % 2 * 4) & 0x0f0f0f0fu;
@@ -142,7 +142,7 @@ inline void unpack_q6_k_unit(const uint8_t* unit, uint32_t row, float* w) {
   }
 }
 
-// A format of GGUF and how it is packed.
+// This is a format of GGUF and how it is packed.
 struct BlockPacking {
   tenon_format source;
   sdk::cpu::Packing packing;
@@ -155,7 +155,7 @@ inline constexpr BlockPacking kBlockPackings[] = {
     {TENON_Q4_K, {kPackedQ4_K, 256, 2368, &pack_q4_k_unit, &unpack_q4_k_unit}},
     {TENON_Q6_K, {kPackedQ6_K, 256, 3360, &pack_q6_k_unit, &unpack_q6_k_unit}}};
 
-// nullptr: a format is not packed.
+// Returns nullptr for a format that is not packed.
 inline const sdk::cpu::Packing* packing_of(tenon_format source) {
   for (const BlockPacking& b : kBlockPackings) {
     if (b.source == source) return &b.packing;

@@ -1,4 +1,4 @@
-// quantization.gguf: matrices multiplied by the bits that the file stores, GGUF's blocks and plain floats. What is
+// quantization.gguf multiplies matrices by the bits that the file stores, GGUF's blocks and plain floats. What is
 // multiplied with x in f32 lies as in the file, so the host may hand out its mapping; with x in int8, sixteen rows side
 // by side.
 #pragma once

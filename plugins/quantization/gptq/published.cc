@@ -1,4 +1,4 @@
-// A matrix of N rows and K columns in GPTQ's form, b bits, G groups:
+// GPTQ's form has a matrix of N rows and K columns in codes of b bits and G groups:
 //   qweight i32 (K b / 32, N)    codes, column after column from the lowest bit on
 //   qzeros  i32 (G, N b / 32)    zero points, row after row; less 1, unless checkpoint_format is "gptq_v2"
 //   scales  f16 (G, N)
@@ -16,7 +16,7 @@ using published::Description;
 using published::packed_bits;
 
 struct Form {
-  int64_t bits, group;  // group: of columns; 0: the whole row
+  int64_t bits, group;  // group: it has so many columns; 0: the whole row
   bool by_activations;  // columns of a group stand anywhere
   bool less_one;        // zero points are stored less 1
 };

@@ -98,7 +98,7 @@ class Solver {
     }
   }
 
-  // False: the moments are not finite.
+  // Returns false if the moments are not finite.
   bool factorize() {
     const double dead = moments_.rows() / 2;
     double mean = 0;

@@ -1,5 +1,5 @@
-// The tensors of cpu.cc's head, of a solution. The first version of the form is written, which all readers know: zero points
-// are stored less 1, so none is 0, and none is stored with all bits set.
+// This writes a solution as the tensors that published.cc names at its top. The first version of the form is written, which
+// all readers know: zero points are stored less 1, so none is 0, and none is stored with all bits set.
 #include "writer.h"
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace tenon::gptq {
 namespace {
 
 constexpr int64_t kWordBits = 32;
-enum Written : uint32_t { kWeights, kZeros, kScales, kGroupOf };  // in the order of describe()
+enum Written : uint32_t { kWeights, kZeros, kScales, kGroupOf };  // describe() has this order
 
 std::string text_of(bool b) {
   return b ? "true" : "false";

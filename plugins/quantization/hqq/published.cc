@@ -1,5 +1,5 @@
-// A matrix of N rows and K columns as HQQ's layers write it to safetensors. Groups of G columns are the rows of a matrix
-// (N K / G, G) of codes of b bits, row after row of X; these rows are cut into as many equal stretches as codes fit in an
+// HQQ's layers write a matrix of N rows and K columns to safetensors so. Groups of G columns are the rows of a matrix (N
+// K / G, G) of codes of b bits, row after row of X; these rows are cut into as many equal stretches as codes fit in an
 // element, and an element has one code of each stretch, the first stretch in the highest bits:
 //   W_q     b = 8, 4, 2, 1: u8 (N K / G / c, G), c = 8 / b codes; b = 3: i32, c = 10 codes, rows filled up to whole tens
 //   scale, zero   (N K / G, 1) in f32, f16 or bf16
@@ -117,7 +117,7 @@ class HqqMatrix final : public published::PairedMatrix {
   }
 
   uint32_t bits_, codes_an_element_;
-  uint64_t stretch_ = 0;  // groups that have their codes in the same bits
+  uint64_t stretch_ = 0;  // so many groups have their codes in the same bits
   tenon_format scale_format_ = TENON_F16, zero_format_ = TENON_F16;
   std::vector<std::string> names_;  // the tensors' names
 };

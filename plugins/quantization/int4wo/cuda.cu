@@ -22,7 +22,7 @@ __device__ uint32_t bf16_bits(float f) {
   return __bfloat16_as_ushort(__float2bfloat16_rn(f));
 }
 
-// A warp a group. One with a weight that is not finite stands for NaN: nothing can be reported from here.
+// A warp takes a group. One with a weight that is not finite stands for NaN: nothing can be reported from here.
 template <uint32_t Group>
 __global__ void load_kernel(const cuda::LoadedRows rows) {
   using Format = cuda::Int4Format<stored_group(Group)>;
@@ -97,7 +97,7 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const StoredGroups stor
   }
 }
 
-// f(std::integral_constant of the group)
+// Calls f(std::integral_constant of the group).
 template <class F>
 void with_group(uint32_t group, const F& f) {
   if (group == 32) return f(std::integral_constant<uint32_t, 32>{});

@@ -10,7 +10,7 @@
 
 namespace tenon::int4wo {
 
-inline constexpr uint32_t kScales = 2 * sdk::cpu::kGroupRows;  // bytes of the scales, and of the zero points
+inline constexpr uint32_t kScales = 2 * sdk::cpu::kGroupRows;  // the scales take so many bytes, and the zero points
 
 template <uint32_t kGroup>
 struct PackedGroup {

@@ -1,4 +1,4 @@
-// quantization.int4wo: 4-bit weights in groups with a scale and a zero point each.
+// quantization.int4wo has 4-bit weights in groups with a scale and a zero point each.
 #pragma once
 
 #include <memory>

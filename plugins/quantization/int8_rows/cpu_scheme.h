@@ -1,4 +1,4 @@
-// Base of the schemes of definition.h on the CPU.
+// This is the base of the schemes of definition.h on the CPU.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@
 
 namespace tenon::int8_rows {
 
-// T: the class of the scheme.
+// T is the class of the scheme.
 template <class T, Int8Rows Schema>
 class CpuScheme : public sdk::cpu::LinearScheme<T, &kernels>, public Schema {
  public:

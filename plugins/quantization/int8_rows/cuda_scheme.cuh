@@ -1,19 +1,19 @@
-// Base of the schemes of definition.h on CUDA. Up to 16 rows are multiplied by integer_format.cuh, more by
+// This is the base of the schemes of definition.h on CUDA. Up to 16 rows are multiplied by integer_format.cuh, more by
 // integer_gemm.cuh.
 #pragma once
 
 #include <algorithm>
 
 #include "definition.h"
-// Before packed_scheme.cuh, whose kernels prepare x by what this declares.
+// This comes before packed_scheme.cuh, whose kernels prepare x by what this declares.
 #include "integer_format.cuh"
-// After it.
+// These come after it.
 #include "integer_gemm.cuh"
 #include "load_kernels.cuh"
 
 namespace tenon::int8_rows {
 
-// T: the class of the scheme.
+// T is the class of the scheme.
 template <class T, Int8Rows SchemaOf>
 class CudaScheme : public cuda::PackedScheme<T>, public SchemaOf {
  public:

@@ -20,7 +20,7 @@ template <class S>
 concept Int8Rows = requires {
   {
     S::kWeight
-  } -> std::convertible_to<const char*>;  // The name of the codes' tensor, which each scheme has of its own.
+  } -> std::convertible_to<const char*>;  // Returns the name of the codes' tensor, which each scheme has of its own.
   // A row of weights has the scale largest magnitude / kSteps, at least kLeastScale, and codes within [kLeastCode, 127].
   { S::kSteps } -> std::convertible_to<float>;
   { S::kLeastScale } -> std::convertible_to<float>;
@@ -45,7 +45,7 @@ constexpr float rounded(float steps) {
   constexpr float kWhole = 12582912;  // 1.5 * 2^23
   return (steps + kWhole) - kWhole;
 }
-// The code of w, whose row has that scale.
+// Returns the code of w, whose row has that scale.
 template <Int8Rows Schema>
 constexpr int weight_code(float w, float scale) {
   const float q = scale > 0 ? rounded(w / scale) : 0;
@@ -61,8 +61,8 @@ constexpr float x_scale(float largest) {
   const float scale = largest / kTopCode;
   return scale > Schema::kLeastXScale ? scale : Schema::kLeastXScale;
 }
-// A code of x is x times this, rounded. A scale so small that its inverse overflows belongs to numbers that vanish beside
-// any other.
+// Returns the factor of x: a code of x is x times it, rounded. A scale so small that its inverse overflows belongs to
+// numbers that vanish beside any other.
 constexpr float inverse_of(float scale) {
   const float inverse = scale > 0 ? 1.0F / scale : 0;
   return inverse <= std::numeric_limits<float>::max() ? inverse : 0;

@@ -1,6 +1,6 @@
-// Rows of int8 weights, packed (tenon/cuda/packed.cuh) and multiplied by rows of x in int8 on tensor cores, by the kernels
-// of tenon/cuda/matvec.cuh: sums of integers are exact in each warp, then each warp's sum is rounded to f32 and multiplied
-// by the scale of x. A warp has a sixteenth of k.
+// Rows of int8 weights are packed (tenon/cuda/packed.cuh) and multiplied by rows of x in int8 on tensor cores, by the
+// kernels of tenon/cuda/matvec.cuh: sums of integers are exact in each warp, then each warp's sum is rounded to f32 and
+// multiplied by the scale of x. A warp has a sixteenth of k.
 //
 //   c (rows 16, columns 8) += a (rows 16, k 32) b (k 32, columns 8), int8 with int32 sums (mma_int8 of tenon/cuda/mma.cuh,
 //   which says what lane l = 4 g + t holds of a, b and c)
@@ -61,7 +61,7 @@ struct IntegerFormat {
   }
   static __device__ __forceinline__ float finish(float sum, const RowInfo& row) { return sum * row.unscale; }
 
-  // The offset in a segment of the weights k..k+3 of a row; k is divisible by 4.
+  // Returns the offset in a segment of the weights k..k+3 of a row; k is divisible by 4.
   static __host__ __device__ uint32_t quad_offset(uint32_t row, uint32_t k) {
     return k % kSegmentK / 32 * 512 + lane_offset(row, k) + k % 8 / 4 * 8 + row / 8 * 4;
   }
@@ -86,7 +86,7 @@ concept IntegerRows = PackedFormat<F> && requires { typename F::Schema; };
 
 namespace detail {
 
-// The greatest of all warps' `bits`, in every thread of the block.
+// Returns the greatest of all warps' `bits`, in every thread of the block.
 __device__ __forceinline__ uint32_t find_largest(uint32_t bits, uint32_t warp) {
   __shared__ uint32_t of_warp[kMatvecWarps];
   bits = __reduce_max_sync(~0U, bits);
@@ -96,8 +96,8 @@ __device__ __forceinline__ uint32_t find_largest(uint32_t bits, uint32_t warp) {
   return bits;
 }
 
-// Four numbers of x as bytes. The scale comes from their row's largest, so none is beyond 127. A sum with 1.5 * 2^23 ends in
-// the rounded number, in two's complement, and conversions of floats take a slow pipe.
+// Returns four numbers of x as bytes. The scale comes from their row's largest, so none is beyond 127. A sum with 1.5 * 2^23
+// ends in the rounded number, in two's complement, and conversions of floats take a slow pipe.
 template <int8_rows::Int8Rows Schema>
 __device__ __forceinline__ uint32_t four_codes(const float (&v)[4], float inverse) {
   constexpr float kWhole = 12582912;
@@ -111,8 +111,8 @@ __device__ __forceinline__ uint32_t four_codes(const float (&v)[4], float invers
   return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
 }
 
-// The scale of a row whose largest magnitude has these bits. Of a row that was normed, all numbers are up to the norm's
-// factor, which is not known yet: such a row has no least scale.
+// Returns the scale of a row whose largest magnitude has these bits. Of a row that was normed, all numbers are up to
+// the norm's factor, which is not known yet: such a row has no least scale.
 template <int8_rows::Int8Rows Schema>
 __device__ __forceinline__ float scale_of(uint32_t largest, bool normed) {
   constexpr uint32_t kInfinite = 0x7f800000;
@@ -143,7 +143,7 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
   }
   found.unscale = detail::scale_of<Schema>(detail::find_largest(largest, warp), s.norm != nullptr);
   const float inverse = int8_rows::inverse_of(found.unscale);
-  // Whole warps: a segment is 8 lanes, and its int8 lie where floats of other lanes were.
+  // Whole warps take part: a segment is 8 lanes, and its int8 lie where floats of other lanes were.
   for (uint32_t begin = 0; begin < own.count(); begin += 32) {
     const uint32_t i = begin + lane_id();
     uint2 codes{};

@@ -1,4 +1,4 @@
-// Products of many rows of x in int8 with int8 weights, through cuBLASLt's integer tensor cores. Recorded are
+// These multiply many rows of x in int8 by int8 weights, through cuBLASLt's integer tensor cores. Recorded are
 //   1. quantize_rows   x to int8 with a scale a row, normalized on the way, into a temporary
 //   2. unpack_bytes    the packed weights in natural order, and their scales, into temporaries
 //   3. gemm_int8       sums in int32, exact, into a temporary, kPieceRows rows at a time
@@ -18,7 +18,7 @@ namespace tenon::cuda {
 inline constexpr int64_t kPieceRows = 2048;
 
 struct QuantizeRowsArgs {
-  uint32_t k, padded, rows, normed;  // padded: k of a row of int8
+  uint32_t k, padded, rows, normed;  // padded: a row of int8 has so many k
   float eps;
   tenon_format x_format;  // f32 or, without a norm, f16
   int64_t x_stride;       // elements
@@ -99,7 +99,7 @@ void run_quantize_rows(const QuantizeRowsArgs& a, const Launch& l) {
 
 struct ScaleRowsArgs {
   uint32_t columns;                                      // the product's
-  uint32_t rows, first_row, silu, has_bias, has_addend;  // first_row: as the live count has it
+  uint32_t rows, first_row, silu, has_bias, has_addend;  // first_row: the live count has it so
   tenon_format y_format;                                 // f32 or, after SILU_MUL, f16
   uint32_t reserved;
   int64_t sums_stride, y_stride, addend_stride;  // elements
@@ -166,7 +166,7 @@ inline void run_scale_rows(const ScaleRowsArgs& a, const Launch& l) {
   a.y_format == TENON_F16 ? run_scale_rows_to<__half>(a, p, l) : run_scale_rows_to<float>(a, p, l);
 }
 
-// A product of a packed site: y = epilogue(prologue(x) w^T).
+// This records a product of a packed site: y = epilogue(prologue(x) w^T).
 template <class F>
 class IntegerGemmRecording {
  public:

@@ -1,4 +1,4 @@
-// Rows of weights on their way into packed int8 with a scale each: quantized by the rule that a Schema states (definition.h: kSteps,
+// These bring rows of weights into packed int8 with a scale each: quantized by the rule that a Schema states (definition.h: kSteps,
 // kLeastScale and kLeastCode), or as they were stored.
 #pragma once
 

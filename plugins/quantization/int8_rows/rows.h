@@ -11,7 +11,7 @@ namespace {
 
 using namespace sdk::cpu;
 
-// A row as rows/stored_rows.h holds it.
+// This is a row as rows/stored_rows.h holds it.
 struct Int8Row {
   static constexpr uint32_t kCode = kInt8Row, kElements = 16, kHeader = 4, kColumns = 2;
   static constexpr size_t kBytes = 16;

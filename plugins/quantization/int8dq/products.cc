@@ -1,4 +1,4 @@
-// Compiled once for each instruction set.
+// This file is compiled once for each instruction set.
 #include "../int8_rows/products.h"
 
 namespace tenon::int8_rows {

@@ -10,7 +10,7 @@ namespace {
 
 using Format = cuda::Int8Format<>;
 
-// The rule of rows/quantize_rows.h.
+// This is the rule of rows/quantize_rows.h.
 struct Rule {
   static constexpr float kSteps = 127.5F, kLeastScale = FLT_EPSILON, kLeastCode = -128;
 };

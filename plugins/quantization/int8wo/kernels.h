@@ -1,4 +1,4 @@
-// The row kernels of each instruction set; equal to the bit.
+// These are the row kernels of each instruction set; they are equal to the bit.
 #pragma once
 
 #include "tenon/sdk/cpu/row_kernels.h"
@@ -12,7 +12,7 @@ extern const sdk::cpu::KernelTable kKernels;
 namespace tenon::int8wo::avx512 {
 extern const sdk::cpu::KernelTable kKernels;
 }
-// Products of x in 16 bits with packed rows; equal to the bit.
+// These multiply x in 16 bits by packed rows; they are equal to the bit.
 namespace tenon::int8wo::avx_vnni {
 extern const sdk::cpu::PackedTable kPacked;
 }

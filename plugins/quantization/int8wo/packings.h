@@ -9,7 +9,7 @@
 
 namespace tenon::int8wo {
 
-// A row as it is stored, in whole units.
+// Returns the bytes of a row as it is stored, in whole units.
 constexpr uint64_t filled_row_bytes(uint64_t k) {
   return kScaleBytes + (k + 31) / 32 * 32;
 }

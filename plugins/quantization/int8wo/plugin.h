@@ -1,4 +1,4 @@
-// quantization.int8wo: int8 weights with one scale a row of the matrix.
+// quantization.int8wo has int8 weights with one scale a row of the matrix.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@ namespace tenon::llm_int8 {
 namespace {
 
 constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
-constexpr uint32_t kEach = 8, kAtOnce = kEach * kThreads;  // numbers of x that a thread and a block look at together
+constexpr uint32_t kEach = 8, kAtOnce = kEach * kThreads;  // a thread and a block look at so many numbers
 
 struct OutlierArgs {
   cuda::TileMap map;
@@ -38,12 +38,12 @@ __global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a,
   const bool there = column < a.map.columns;
   const uint32_t packed_row = there ? a.map.packed_row(column) : 0;
   const float* x = p.x + row * a.x_stride;
-  const uint32_t warp = threadIdx.x / 32, before = (1U << cuda::lane_id()) - 1;  // the lanes before this one
+  const uint32_t warp = threadIdx.x / 32, before = (1U << cuda::lane_id()) - 1;  // it has the lanes before this one
   float sum = 0;
   bool any = false;
   for (uint32_t begin = 0; begin < a.k; begin += kAtOnce) {
     float v[kEach];
-    uint32_t in_warp[kEach], found = 0;  // by turn, each of kThreads numbers
+    uint32_t in_warp[kEach], found = 0;  // there is one by turn, each of kThreads numbers
 #pragma unroll
     for (uint32_t turn = 0; turn < kEach; ++turn) {
       const uint32_t i = begin + turn * kThreads + threadIdx.x;

@@ -20,7 +20,7 @@ namespace {
 enum Operand : uint32_t { kY, kX, kLive, kStores };
 
 struct Args {
-  uint32_t n_mats, k, rows, chunk_columns, columns, experts, expert;  // expert: the operand of the rows' experts
+  uint32_t n_mats, k, rows, chunk_columns, columns, experts, expert;  // expert: this operand has the rows' experts
   uint32_t padding;
   int64_t x_stride, y_stride;  // floats
   uint32_t mat_rows[TENON_MAX_STORES];
@@ -50,7 +50,7 @@ void add_outliers(const Args& a, const sdk::Part& p) {
     const int32_t expert = a.experts != 0 ? p.ptr<const int32_t>(a.expert)[r] : 0;
     if (n == 0 || expert < 0) continue;
     float* y = p.ptr<float>(kY) + r * a.y_stride;
-    uint32_t first = 0;  // column of y that the matrix begins with
+    uint32_t first = 0;  // the matrix begins with this column of y
     for (uint32_t mat = 0; mat < a.n_mats; first += a.mat_rows[mat++]) {
       const uint32_t begin = std::max(first, p.begin() * a.chunk_columns);
       const uint32_t end = std::min(first + a.mat_rows[mat], p.end() * a.chunk_columns);

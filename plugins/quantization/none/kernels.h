@@ -1,4 +1,4 @@
-// The row kernels of each instruction set; equal to the bit.
+// These are the row kernels of each instruction set; they are equal to the bit.
 #pragma once
 
 #include "tenon/sdk/cpu/row_kernels.h"

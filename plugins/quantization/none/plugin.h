@@ -1,4 +1,4 @@
-// quantization.none: weights as plain floats.
+// quantization.none has weights as plain floats.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class None : public sdk::cpu::LinearScheme<None, &kernels>, public Schema {
  private:
   tenon_format held(tenon_format source) const;
 
-  tenon_format dtype_;  // TENON_FORMAT_NONE: as stored
+  tenon_format dtype_;  // TENON_FORMAT_NONE: it stays as stored
 };
 
 }  // namespace tenon::none

@@ -18,7 +18,7 @@ struct Schema {
        .choices = "stored|fp32|fp16|bf16"}));
 };
 
-// TENON_FORMAT_NONE: as stored.
+// Returns TENON_FORMAT_NONE for what stays as stored.
 inline tenon_format format_named(const std::string& dtype) {
   return dtype == "fp32" ? TENON_F32 : dtype == "fp16" ? TENON_F16 : dtype == "bf16" ? TENON_BF16 : TENON_FORMAT_NONE;
 }

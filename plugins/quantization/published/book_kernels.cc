@@ -1,4 +1,4 @@
-// Compiled once for each instruction set.
+// This file is compiled once for each instruction set.
 #include "../coded/schema_kernels.h"
 #include "held.h"
 

@@ -1,4 +1,4 @@
-// Compiled once for each instruction set that has dot products of bytes.
+// This file is compiled once for each instruction set that has dot products of bytes.
 #include "e2m1_rows.h"
 #include "held.h"
 

@@ -19,14 +19,14 @@ struct CompressedWeights {
 inline const std::string kCompressedGroup = "config_groups.group_0.",
                          kCompressedWeights = kCompressedGroup + "weights.";
 
-// The format in which matrices are stored; "" if d is of another quant_method.
+// Returns the format in which matrices are stored; "" if d is of another quant_method.
 inline std::string compressed_format(const Description& d) {
   if (!d.has("quant_method") || d.text("quant_method") != "compressed-tensors") return "";
   return d.text(kCompressedGroup + "format", d.text("format"));
 }
 
-// d: of quant_method "compressed-tensors". Throws sdk::Refused for keys that change what is computed and are not known;
-// any_x: what is said of x (input_activations) is let be. num_bits, type and strategy are the caller's to judge.
+// d is of quant_method "compressed-tensors". Throws sdk::Refused for keys that change what is computed and are not
+// known; any_x: what is said of x (input_activations) is let be. num_bits, type and strategy are the caller's to judge.
 inline CompressedWeights compressed_weights(const Description& d, bool any_x) {
   const std::string group = kCompressedGroup, weights = kCompressedWeights;
   CompressedWeights w;

@@ -23,7 +23,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   struct Site : cuda::PackedSite {
     std::vector<DeviceMatrix> published;  // by matrix of an expert
     bool permuted = false;
-    std::vector<uint32_t> permutation;  // once the first matrix is loaded
+    std::vector<uint32_t> permutation;  // it is there once the first matrix is loaded
   };
 
   CudaScheme(const sdk::Params&, const sdk::Env& env) : Base(env) {}

@@ -18,9 +18,9 @@ namespace tenon::published {
 
 namespace detail {
 
-// One JSON text, flattened: {"a": {"b": [4, null]}} has "a.b.0" = 4 and "a.b.1" = null, and "a.b" and "a" are there as "[]"
-// and "{}". Texts keep their quotes, so that "4" and 4 differ, and escapes of them are not resolved. The host has parsed the
-// text before; a plugin has no other library than the SDK, so it cannot share the host's parser.
+// This is one JSON text, flattened: {"a": {"b": [4, null]}} has "a.b.0" = 4 and "a.b.1" = null, and "a.b" and "a" are there
+// as "[]" and "{}". Texts keep their quotes, so that "4" and 4 differ, and escapes of them are not resolved. The host has
+// parsed the text before; a plugin has no other library than the SDK, so it cannot share the host's parser.
 class Flattening {
  public:
   using Values = std::map<std::string, std::string, std::less<>>;
@@ -92,8 +92,8 @@ class Flattening {
 
 class Description {
  public:
-  // json: "" if the file says nothing. origin: where the text stands, as messages name it. Throws sdk::Refused for what is no
-  // JSON.
+  // `json` is "" if the file says nothing. `origin` says where the text stands, as messages name it. Throws sdk::Refused for
+  // what is no JSON.
   explicit Description(std::string_view json, std::string origin = "config.json: quantization_config")
       : origin_(std::move(origin)) {
     read_.insert("");
@@ -104,7 +104,7 @@ class Description {
     }
   }
 
-  // The value of a key, which throws Refused if it is of another type; `otherwise` where the key is missing or null.
+  // Returns a key's value, or `otherwise` where it is missing or null. Throws Refused if it is of another type.
   std::string text(const std::string& key, const std::string& otherwise = "") const {
     const std::string* found = find(key);
     if (found == nullptr) return otherwise;

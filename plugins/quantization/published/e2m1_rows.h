@@ -1,5 +1,5 @@
-// Packed rows of e2m1 as products of x in 16 bits read them (../coded/wide_rows.h). Twice a value is an integer from -12 to 12, so a
-// weight is one byte, and half its scale.
+// These are packed rows of e2m1 as products of x in 16 bits read them (../coded/wide_rows.h). Twice a value is an integer from -12
+// to 12, so a weight is one byte, and half its scale.
 #pragma once
 
 #include "../coded/wide_rows.h"
@@ -15,7 +15,7 @@ struct PackedScales<Scaling::kExponent> {
   RowFloats scale;
 };
 
-// Two numbers in e4m3, of either half of 32 weights.
+// It has two numbers in e4m3, one of either half of 32 weights.
 template <>
 struct PackedScales<Scaling::kSixteens> {
   explicit PackedScales(const PackedUnit& unit) : scale{e4m3<0>(unit), e4m3<1>(unit)} {}

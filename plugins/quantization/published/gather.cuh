@@ -20,7 +20,7 @@ struct GatherOperand {
 
 namespace detail {
 
-// to[r][i] = x[r][order[i]], a block a row and 1024 columns.
+// Does to[r][i] = x[r][order[i]]; a block takes a row and 1024 columns.
 inline constexpr uint32_t kGatherThreads = 256, kGatherColumns = 1024;
 static __global__ void gather_kernel(const GatherArgs a, const float* x, const uint32_t* order, const uint32_t* live,
                                      float* to) {

@@ -1,4 +1,4 @@
-// Matrices of integers in groups along the row, each with a scale and a zero point: a weight stands for
+// These are matrices of integers in groups along the row, each with a scale and a zero point: a weight stands for
 // scale * (code - zero). GPTQ, AWQ and compressed-tensors differ in where the numbers lie; the base class does the rest.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tenon::published {
 
-// n bits from bit `at` on of little-endian words that stand `stride` words apart.
+// Returns n bits from bit `at` on of little-endian words that stand `stride` words apart.
 inline uint32_t packed_bits(const uint8_t* words, uint64_t stride, uint64_t at, uint32_t n) {
   const auto word = [&](uint64_t i) {
     uint32_t w;
@@ -47,9 +47,9 @@ class GroupedMatrix : public Matrix {
   }
 
  protected:
-  static constexpr uint32_t kTile = 32;  // rows at a time: tensors by column lie row beside row
+  static constexpr uint32_t kTile = 32;  // rows are taken so many at a time: tensors by column lie row beside row
 
-  // group: of the file; at most 0: the whole row.
+  // `group` is the file's; at most 0: the whole row.
   GroupedMatrix(const tenon_linear& s, uint32_t mat, int64_t bits, int64_t group)
       : Matrix(s, mat),
         bits_(static_cast<uint32_t>(bits)),

@@ -16,7 +16,7 @@
 
 namespace tenon::published {
 
-// Integers with a sign and one scale a row, in f32.
+// Rows have integers with a sign and one scale, in f32.
 inline constexpr coded::Coding kIntegerRows = {.bits = 8, .group = 32, .scaling = coded::Scaling::kRow};
 
 namespace detail {

@@ -11,7 +11,7 @@ namespace tenon::published {
 
 class Matrix;
 
-// kAll: the codings that it may hold a matrix in.
+// It may hold a matrix in the codings kAll.
 template <const auto& kAll>
 struct IntegerSchema {
   static constexpr auto kParams = sdk::params();

@@ -1,4 +1,4 @@
-// A matrix as a published checkpoint stores it, which becomes rows of a coding (coded/coding.h) while it loads: the codes keep
+// A published checkpoint stores this matrix, which becomes rows of a coding (coded/coding.h) while it loads: the codes keep
 // their values, and scales and zero points their groups, so that nothing is rounded anew.
 #pragma once
 
@@ -18,16 +18,16 @@
 
 namespace tenon::published {
 
-// A row of a matrix on its way into a coding: a code a weight and, by group of the coding, a scale and a zero point. A coding
-// with one scale a row takes scale[0]; one with a scale of e4m3 for each 16 weights besides has those in the place of zero
-// points; one with offsets has scale and offset side by side in the place of scales.
+// This is a row of a matrix on its way into a coding: a code a weight and, by group of the coding, a scale and a zero point.
+// A coding with one scale a row takes scale[0]; one with a scale of e4m3 for each 16 weights besides has those in the place
+// of zero points; one with offsets has scale and offset side by side in the place of scales.
 struct Row {
   const uint8_t* code;
   const float* scale;
-  const uint8_t* zero = nullptr;  // where the coding has zero points
+  const uint8_t* zero = nullptr;  // only where the coding has zero points
 };
 
-// c of a power of two 2^(c - 127); of 2^-127, which is no normal number, 0.
+// Returns c of a power of two 2^(c - 127); of 2^-127, which is no normal number, 0.
 inline uint8_t exponent_of(float power) {
   uint32_t bits = 0;
   std::memcpy(&bits, &power, sizeof(bits));
@@ -107,7 +107,7 @@ class Floats {
   Sign sign_;
 };
 
-// A tensor that a form needs: its name, and what is right of it. Throws sdk::Refused where it is missing or of another shape.
+// A form needs this tensor: its name, and what is right of it. Throws sdk::Refused if it is missing or of another shape.
 inline const tenon_stored& need_tensor(const tenon_matrix& m, const tenon_stored& wanted) {
   const tenon_stored* found = sdk::find_tensor(m, wanted.name);
   if (found == nullptr) {
@@ -151,7 +151,7 @@ inline void need_same_order(const std::vector<uint32_t>& first, const std::vecto
                     " are in another order than those of the first matrix beside it, which has the same x");
 }
 
-// The form of one matrix of a site, or of that matrix of every expert, found when the site is claimed or bound.
+// This is the form of one matrix of a site, or of that matrix of every expert, found when the site is claimed or bound.
 class Matrix {
  public:
   using Put = std::function<void(uint64_t row, const Row&)>;
@@ -162,7 +162,7 @@ class Matrix {
         columns_(static_cast<uint32_t>(s.in_dim)) {}
   virtual ~Matrix() = default;
 
-  uint32_t coding() const { return coding_; }  // the index of the scheme's coding that holds it
+  uint32_t coding() const { return coding_; }  // it is the index of the scheme's coding that holds the matrix
   // Its columns are held in another order, which permutation() has after load().
   bool permuted() const { return permuted_; }
   const std::vector<uint32_t>& permutation() const { return permutation_; }
@@ -177,7 +177,7 @@ class Matrix {
   uint32_t columns_;
   uint32_t coding_ = 0;
   bool permuted_ = false;
-  std::vector<uint32_t> permutation_;  // the column of the file that column i of the held matrix is
+  std::vector<uint32_t> permutation_;  // column i of the held matrix is this column of the file
 };
 
 }  // namespace tenon::published

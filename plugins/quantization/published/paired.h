@@ -1,5 +1,5 @@
-// Matrices of integers in groups along the row whose zero points are no integers: a weight stands for scale * code + offset, both in f32.
-// HQQ's and torchao's int4 differ in where the numbers lie; the base class does the rest.
+// These are matrices of integers in groups along the row whose zero points are no integers: a weight stands for scale * code + offset,
+// both in f32. HQQ's and torchao's int4 differ in where the numbers lie; the base class does the rest.
 #pragma once
 
 #include <span>
@@ -39,7 +39,7 @@ class PairedMatrix : public Matrix {
 
   using Matrix::Matrix;
 
-  // group: of the file, a multiple of 32 that divides the columns.
+  // `group` is the file's, a multiple of 32 that divides the columns.
   void choose_coding(std::span<const coded::Coding> codings, uint32_t bits, uint32_t group) {
     group_ = group;
     held_group_ = group % 64 == 0 ? 64 : kLeastGroup;

@@ -1,4 +1,4 @@
-// The codings that hold integers in groups with a scale and an offset in f32. A group of the file is as many groups of a coding as it
+// These codings hold integers in groups with a scale and an offset in f32. A group of the file is as many groups of a coding as it
 // takes, each with the same pair.
 #pragma once
 

@@ -1,7 +1,7 @@
-// Base of the schemes on the CPU that read published checkpoints and nothing else (coded/schema.h has what one says of itself).
-// One that writes is made of sdk::Params and sdk::Env, and has describe() and encode(), and observe() if it calibrates. Held (held.h)
-// has the codings that the kernels are for, Schema's among them; where the processor has dot products of bytes, rows are packed and
-// multiplied by x in 16 bits (tenon/sdk/cpu/wide_products.h), as uintx and nf4 do.
+// This is the base of the schemes on the CPU that read published checkpoints and nothing else (coded/schema.h has what one says of
+// itself). One that writes is made of sdk::Params and sdk::Env, and has describe() and encode(), and observe() if it calibrates. Held
+// (held.h) has the codings that the kernels are for, Schema's among them; where the processor has dot products of bytes, rows are
+// packed and multiplied by x in 16 bits (tenon/sdk/cpu/wide_products.h), as uintx and nf4 do.
 //
 // Where the columns of a group do not stand side by side in the file (act-order), the matrix is held with its columns in the
 // groups' order, and an op before the product gathers x in that order: k numbers a row are moved, which costs a product of
@@ -28,7 +28,7 @@ struct GatherArgs {
 };
 enum GatherOperand : uint32_t { kTo, kFrom, kLive, kOrder };
 
-// to[r][i] = x[r][order[i]]
+// Does to[r][i] = x[r][order[i]].
 inline void gather(const GatherArgs& a, const sdk::Part& p) {
   const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[sdk::kLiveRows], a.rows);
   const auto* order = p.ptr<const uint32_t>(kOrder);
@@ -50,7 +50,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
   struct Site : sdk::cpu::LinearSite {
     std::vector<std::unique_ptr<Matrix>> published;  // by matrix
     bool permuted = false;
-    std::vector<uint32_t> permutation;  // once the first matrix is loaded
+    std::vector<uint32_t> permutation;  // it is there once the first matrix is loaded
   };
 
   PublishedScheme(const sdk::Params& params, const sdk::Env& env) : Base(env), Schema(make(params, env)) {}

@@ -1,4 +1,4 @@
-// Writing in a form that published checkpoints have, by a scheme that also has tensors of its own.
+// A scheme that also has tensors of its own writes with this in a form that published checkpoints have.
 #pragma once
 
 #include "tenon/abi/quantization.h"

@@ -4,7 +4,7 @@ namespace tenon::rows {
 namespace {
 
 constexpr double kNorm = 0.7;     // the large errors are rare by this norm
-constexpr double kPull = 10;      // how near the sum of both has to come to the error
+constexpr double kPull = 10;      // the sum of both has to come so near to the error
 constexpr double kGrowth = 1.01;  // the pull grows by it with each turn
 constexpr int kTurns = 20;
 
@@ -17,14 +17,14 @@ double mean_error(const Int4Group& group, const float* w, uint32_t n) {
   return sum / n;
 }
 
-// The large errors: what the norm leaves of an error.
+// Returns the large error: what the norm leaves of an error.
 double shrunk(double error, double weight) {
   const double size = std::abs(error);
   if (size == 0) return 0;
   return std::copysign(std::max(size - std::pow(size, kNorm - 1) / weight, 0.0), error);
 }
 
-// The zero point as the code that stands for 0 which makes the small errors' mean 0.
+// Returns the zero point as the code that stands for 0 which makes the small errors' mean 0.
 double better_zero(const Int4Group& group, const float* w, uint32_t n, double weight) {
   const float step = group.step(), first = group.first();
   double sum = 0;

@@ -1,6 +1,6 @@
-// Zero points by half-quadratic quantization (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning Models",
-// 2023): the error is taken to be a few large numbers, which may be there, and many small ones, which a better zero point
-// makes smaller. The two are found in turns.
+// Half-quadratic quantization finds zero points (Badri and Shaji, "Half-Quadratic Quantization of Large Machine Learning
+// Models", 2023): the error is taken to be a few large numbers, which may be there, and many small ones, which a better zero
+// point makes smaller. The two are found in turns.
 #pragma once
 
 #include "quantize_rows.h"

@@ -13,7 +13,7 @@
 
 namespace tenon::rows {
 
-// s = max(absmax / 127.5, FLT_EPSILON), q = w / s within [-128, 127].
+// Takes s = max(absmax / 127.5, FLT_EPSILON), and q = w / s within [-128, 127].
 inline void quantize_int8_row(const float* w, uint32_t k, uint8_t* row) {
   float largest = 0;
   for (uint32_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i]));
@@ -40,7 +40,7 @@ inline uint32_t int4_code(float w, float first, float step) {
   return static_cast<uint32_t>(std::clamp(std::nearbyint((w - first) / step), 0.0F, 15.0F));
 }
 
-// s = max((max - min) / 15, 1e-6), z = min + 8 s, of n weights.
+// Takes s = max((max - min) / 15, 1e-6), and z = min + 8 s, of n weights.
 inline Int4Group int4_group_of_range(const float* w, uint32_t n) {
   const auto [min, max] = std::minmax_element(w, w + n);
   const float step = std::max((*max - *min) / 15.0F, 1e-6F);
@@ -59,8 +59,8 @@ inline void put_int4_group(const Int4Group& of, const float* w, uint32_t n, uint
   }
 }
 
-// Per group: scale and zero point by choose(w, n), then q = (w - (z - 8 s)) / s within [0, 15]. Weights past k are left out.
-// False: the weights of a group are beyond bf16.
+// Each group has scale and zero point by choose(w, n), then q = (w - (z - 8 s)) / s within [0, 15]. Weights past k are left
+// out. Returns false if the weights of a group are beyond bf16.
 template <class Choose>
 bool quantize_int4_row(const float* w, uint32_t k, uint32_t group, uint8_t* row, Choose&& choose) {
   for (uint32_t i = 0; i < k; i += group, row += int4_row_bytes(group, group)) {

@@ -1,4 +1,4 @@
-// The tensors that int8wo and int4wo store a matrix X of N rows and K columns as, and the rows that they hold it as.
+// int8wo and int4wo store a matrix X of N rows and K columns as these tensors, and hold it as these rows.
 //   int8: X.weight int8 (N, K), X.weight_scale f32 (N). A weight stands for q * scale.
 //   int4 in groups of G: X.weight uint8 (N, P / 2), X.weight_scale and X.weight_zero bf16 (N, P / G), P = K rounded up
 //   to
@@ -19,7 +19,7 @@ namespace tenon::rows {
 
 // Both schemes have these formats beside those of tenon/abi/types.h.
 inline constexpr tenon_format kInt8Rows = 1U << 17;
-// group: 32, 64, 128 or 256 weights.
+// `group` is 32, 64, 128 or 256 weights.
 constexpr tenon_format int4_rows(uint32_t group) {
   return kInt8Rows + group;
 }
@@ -36,10 +36,10 @@ constexpr uint64_t int4_row_bytes(uint64_t k, uint32_t group) {
   return (k + group - 1) / group * (4 + group / 2);
 }
 
-// The order of the tensors, which is that of their names.
+// The tensors are in this order, which is that of their names.
 enum { kWeight, kScale, kZero };
 
-// True: the file has a matrix in tensors of the scheme's own, rightly or not; plain ones are floats or blocks.
+// Says whether a file has a matrix in the scheme's own tensors, rightly or not; plain ones are floats or blocks.
 inline bool has_own_tensors(const tenon_matrix& m, tenon_format weight) {
   const tenon_stored* t = sdk::find_tensor(m, "weight");
   return t != nullptr && (t->format == weight || m.n_tensors > 1);
@@ -57,7 +57,7 @@ inline tenon_format need_int4(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
   const tenon_stored* scale = sdk::find_tensor(m, "weight_scale");
   const int64_t n = s.out_dim[mat], groups = scale != nullptr && scale->rank == 2 ? scale->dim[1] : 0;
-  // The group that makes so many of a row; a short row is one group of any size, which the weights tell.
+  // This group makes so many of a row; a short row is one group of any size, which the weights tell.
   uint32_t group = 64;
   for (const uint32_t g : {32U, 64U, 128U, 256U}) {
     const tenon_stored* weight = sdk::find_tensor(m, "weight");

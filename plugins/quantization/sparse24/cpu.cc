@@ -1,4 +1,4 @@
-// quantization.sparse24 on a CPU: it prunes and quantizes rows, takes rows that a file has in this form, and writes such files.
+// This is quantization.sparse24 on a CPU: it prunes and quantizes rows, takes rows that a file has in this form, and writes such files.
 // definition.h has the form and the arithmetic; packings.h packs rows where the instruction set has dot products of bytes, and
 // products.cc multiplies them. kernels.cc makes f32 of rows, where there are no such products.
 //
@@ -33,7 +33,7 @@ float largest_of(const float* w, uint32_t n) {
   return largest;
 }
 
-// Makes a row of k finite weights as it is held. False: a scale is too large for fp16.
+// Makes a row of k finite weights as it is held. Returns false if a scale is too large for fp16.
 bool quantize_row(uint32_t group, const float* w, uint32_t k, uint8_t* row) {
   const uint32_t span = group == 0 ? k : group;
   for (uint32_t begin = 0; begin < k; begin += span) {
@@ -54,7 +54,7 @@ bool quantize_row(uint32_t group, const float* w, uint32_t k, uint8_t* row) {
   return true;
 }
 
-// f(scale's bytes in its tensor, units in theirs, place in the held row, units) for each group of a row.
+// Calls f(scale's bytes in its tensor, units in theirs, place in the held row, units) for each group of a row.
 template <class F>
 void each_group(uint32_t group, uint32_t k, const F& f) {
   const uint64_t groups = groups_of(group, k), units = units_of(group, k) / groups;
@@ -182,7 +182,7 @@ class Sparse24 : public sdk::cpu::LinearScheme<Sparse24, &kernels>, public Schem
     return stored != 0 ? stored : sdk::cpu::unpacked_source(s, mat);
   }
 
-  uint32_t chosen_;  // an index of kGroups
+  uint32_t chosen_;  // it is an index of kGroups
   std::string description_;
 };
 

@@ -1,4 +1,4 @@
-// quantization.sparse24 on a GPU: two kernels fill the packed store when a model is loaded, and PackedScheme multiplies from it
+// This is quantization.sparse24 on a GPU: two kernels fill the packed store when a model is loaded, and PackedScheme multiplies from it
 // (weights.cuh has the segment's layout and the sparse products). definition.h has the form and the arithmetic, and cpu.cc the same
 // pruning and quantization for a CPU, the naive twin of load_kernel.
 //
@@ -164,7 +164,7 @@ class Sparse24 : public cuda::PackedScheme<Sparse24>, public Schema {
   }
 
  private:
-  uint32_t chosen_;  // an index of kGroups
+  uint32_t chosen_;  // it is an index of kGroups
 };
 
 }  // namespace tenon::sparse24

@@ -29,9 +29,9 @@ namespace tenon::sparse24 {
 inline constexpr uint32_t kUnit = 32, kUnitBytes = 12, kQuads = 8, kHalfBytes = 2;
 inline constexpr const char* kWeight = "weight_sparse24";
 inline constexpr const char* kScale = "weight_scale";
-enum TensorIndex : uint32_t { kScaleTensor, kWeightTensor };  // by name, as files have them
+enum TensorIndex : uint32_t { kScaleTensor, kWeightTensor };  // files have them in this order, by name
 
-// Groups by index: 0 is a whole row.
+// Groups have an index; 0 is a whole row.
 inline constexpr uint32_t kGroups[] = {0, 32, 64, 128};
 inline constexpr uint32_t kGroupCount = 4;
 
@@ -58,7 +58,7 @@ constexpr Kept kept_of(const float (&w)[4]) {
   return best < next ? Kept{best, next} : Kept{next, best};
 }
 
-// The bits of the scale of weights of that largest magnitude, and the integer of a weight.
+// These return the bits of the scale of weights of that largest magnitude, and the integer of a weight.
 constexpr uint16_t scale_bits(float largest) {
   return sdk::float_to_half(largest / 7.5F);
 }
@@ -91,7 +91,7 @@ constexpr bool in_order(const Quad& quad) {
   return (quad.columns & 3) < quad.columns >> 2;
 }
 
-// The tensors of a matrix of n rows.
+// Gives the tensors of a matrix of n rows.
 inline void tensors_of(uint32_t group, int64_t n, int64_t k, tenon_stored (&to)[2]) {
   const auto width = static_cast<uint64_t>(k);
   to[kScaleTensor] = {kScale, TENON_F16, 2, {n, static_cast<int64_t>(groups_of(group, width)), 0, 0}};
@@ -102,8 +102,8 @@ inline constexpr tenon_format kStored = 1U << 17;
 constexpr bool is_stored(tenon_format source) {
   return source >= kStored;
 }
-// 0 for a matrix that is not stored by this scheme. Throws Refused for tensors that do not fit together, with what would be
-// right for the group that they come nearest to.
+// Returns 0 for a matrix that is not stored by this scheme. Throws Refused for tensors that do not fit together, with what
+// would be right for the group that they come nearest to.
 inline tenon_format stored_format(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
   if (sdk::find_tensor(m, kWeight) == nullptr) return 0;

@@ -17,7 +17,7 @@ namespace tenon::sparse24 {
 template <uint32_t kIndex>
 struct PackedGroup {
   static constexpr uint32_t kGroup = kGroups[kIndex] != 0 ? kGroups[kIndex] : kUnit, kUnits = kGroup / kUnit;
-  static constexpr uint32_t kHeader = kGroups[kIndex] != 0 ? kHalfBytes : 0;  // bytes of a row's scale
+  static constexpr uint32_t kHeader = kGroups[kIndex] != 0 ? kHalfBytes : 0;  // a row's scale takes so many bytes
 
   static void pack(const uint8_t* group, uint32_t row, uint8_t* unit) {
     if constexpr (kHeader != 0) sdk::cpu::copy_half(unit, row, group);

@@ -15,7 +15,7 @@ struct Schema {
                                                             .min = -1,
                                                             .max = 128,
                                                             .choices = "-1|32|64|128"}));
-  // The index in kGroups.
+  // Returns the index in kGroups.
   static uint32_t choose(const sdk::Params& params) {
     const int64_t size = params.integer("group_size");
     for (uint32_t i = 1; i < kGroupCount; ++i) {

@@ -1,5 +1,5 @@
-// Two of every four weights in a packed format (tenon/cuda/formats.cuh), as codes of 4 bits, q + 8, and columns, for 16 rows
-// and 64 k:
+// This packed format (tenon/cuda/formats.cuh) has two of every four weights, as codes of 4 bits, q + 8, and columns, for 16
+// rows and 64 k:
 //
 //   [lane][32 k] u32, of which bits 0-3 and 4-7 are the first codes of row g in the lane's two quads of the 32 k, 8-15 the
 //   same of row g + 8, and the upper half has the second codes: a shift and two masks make an A fragment of a word
@@ -22,7 +22,7 @@
 
 namespace tenon::cuda {
 
-// The layout, and dense fragments of it.
+// This is the layout, with dense fragments of it.
 struct SparseNibbles : IntegerWeights<8> {
   static constexpr bool kStaggered = false;
   static constexpr uint32_t kColumns = 256, kBytes = kColumns + 128, kWords = 16;
@@ -69,12 +69,12 @@ struct SparseNibbles : IntegerWeights<8> {
                                                     : 8;
     }
   }
-  // q: of each four, two at most are not 8.
+  // Of each four q, two at most are not 8.
   static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
     const uint32_t lane = lane_offset(row, k) / 16, block = k / 32;
-    uint32_t codes[2] = {};  // the first ones of both quads, the second ones
+    uint32_t codes[2] = {};  // it has the first ones of both quads, then the second ones
     for (uint32_t quad = 0; quad < 2; ++quad) {
-      // The first and the last column that are taken, or two of those that are not.
+      // These are the first and the last column that are taken, or two of those that are not.
       uint32_t first = 0, second = 3;
       while (first < 2 && q[4 * quad + first] == 8) ++first;
       while (second > first + 1 && q[4 * quad + second] == 8) --second;
@@ -88,7 +88,7 @@ struct SparseNibbles : IntegerWeights<8> {
   }
 
  private:
-  // The block's.
+  // Returns the block's table.
   static __device__ __forceinline__ uint32_t* table() {
     __shared__ uint32_t words[kWords];
     return words;
@@ -166,7 +166,7 @@ struct SparseFormat : GroupedFormat<SparseNibbles, ScalesOf, Group, 4> {
       a[row + 2] = detail::as_bits(__hfma2(detail::as_halves(last), sixteenth, late));
     }
   }
-  // Adds s * c. Paired, to acc[at], of row g, and acc[at + 1], of row g + 8; at is 0 otherwise.
+  // Adds s * c: if paired, to acc[at], of row g, and acc[at + 1], of row g + 8; at is 0 otherwise.
   template <bool kPaired, uint32_t kSums>
   static __device__ __forceinline__ void scale(float (&acc)[kSums], uint32_t at, const float (&c)[4],
                                                const typename ScalesOf::Words& scales) {

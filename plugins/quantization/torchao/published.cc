@@ -1,4 +1,4 @@
-// A matrix of N rows and K columns as torchao's tensors in safetensors have it, G groups a row:
+// torchao's tensors in safetensors have a matrix of N rows and K columns so, G groups a row:
 //   Int8Tensor                _weight_qdata i8 (N, K), _weight_scale (N, 1), and _weight_zero_point i8 (N, 1), all 0
 //   IntxUnpackedToInt8Tensor  _weight_qdata i8 (N, K), _weight_scale (N, G), _weight_zero_point i8 (N, G)
 //   Int4Tensor                _weight_qdata i8 (N, K / 2), _weight_scale (G, N), _weight_zero_point (G, N), both floats

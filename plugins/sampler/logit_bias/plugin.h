@@ -13,7 +13,7 @@
 
 namespace tenon::logit_bias {
 
-// The biases of one sequence, by rising ids.
+// This holds the biases of one sequence, by rising ids.
 struct Record {
   static constexpr uint32_t kMost = 1024;
   uint32_t count;
@@ -21,7 +21,7 @@ struct Record {
   float bias[kMost];
 };
 
-// Index of the first id that is not below `id`.
+// Returns the index of the first id that is not below `id`.
 constexpr uint32_t lower_bound(const Record& r, int32_t id) {
   uint32_t begin = 0, end = r.count;
   while (begin < end) {
@@ -99,7 +99,7 @@ class LogitBias : public sdk::Sampler<LogitBias> {
   }
 };
 
-// Operands of the op from sdk::cpu::kOwnOperand on.
+// The op has these operands from sdk::cpu::kOwnOperand on.
 enum Operand : uint32_t { kParams = sdk::cpu::kOwnOperand, kBiased };
 
 // Rewrites c's logits.

@@ -1,6 +1,6 @@
-// Phase 0, block by block: entries that can be among the row's k largest, as keys whose order is that of the
-// candidates. Phase 1, row by row: the k largest of those, sorted. A block has a floor below which nothing matters, so
-// that most entries cost two comparisons.
+// Phase 0 finds, block by block, entries that can be among the row's k largest, as keys whose order is that of the
+// candidates. Phase 1 finds, row by row, the k largest of those, sorted. A block has a floor below which nothing
+// matters, so that most entries cost two comparisons.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -14,10 +14,10 @@ namespace {
 
 namespace cpu = sdk::cpu;
 
-constexpr uint32_t kLook = 16;     // entries looked at together
+constexpr uint32_t kLook = 16;     // so many entries are looked at together
 constexpr uint32_t kGroups = 512;  // a block's entries are dealt out to so many in turn
 
-// Drops what is smaller than the k-th largest value. n > k > 0. Returns how many remain; the k-th is keys[k - 1].
+// Drops what is smaller than the k-th largest value; n > k > 0. Returns how many remain; the k-th is keys[k - 1].
 uint32_t keep_largest(uint64_t* keys, uint32_t n, uint32_t k) {
   std::nth_element(keys, keys + k - 1, keys + n, std::greater<>());
   const auto last = cpu::value_of_key(keys[k - 1]);

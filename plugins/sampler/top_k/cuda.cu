@@ -1,11 +1,11 @@
-// A cluster a row. Entries whose numbers differ by a multiple of 4096 (kMostClusterBlocks * kClusterThreads) are a class; a
-// thread has one, or several where the cluster is small.
+// A cluster takes a row. Entries whose numbers differ by a multiple of 4096 (kMostClusterBlocks * kClusterThreads) are a
+// class; a thread has one, or several where the cluster is small.
 //   1. Each thread finds the greatest entry of each of its classes. The k-th largest of those 4096 is a floor: k entries
 //      at least are no less, and few more, since the largest fall into different classes. (Half of k more are let through
 //      if that saves looking closer.)
 //   2. Entries down to the floor are gathered; there are rarely more than a block's shared memory holds.
 //   3. They are sorted, and cut after the ties of the k-th.
-// No floor (k is 0 or large) or too many ties: the same over memory, sorted by the whole cluster.
+// Without a floor (k is 0 or large), or with too many ties, the whole cluster sorts them in memory.
 #include <bit>
 
 #include "op.h"
@@ -17,9 +17,9 @@ namespace {
 
 using cuda::kClusterThreads, cuda::kClusterWarps, cuda::kMostClusterBlocks;
 
-constexpr uint32_t kMostOwn = kMostClusterBlocks;  // classes of a thread
+constexpr uint32_t kMostOwn = kMostClusterBlocks;  // a thread has so many classes at most
 constexpr uint32_t kMostFloor = 1024;              // k above this has no floor
-constexpr uint32_t kFew = 2048;                    // keys that are sorted in shared memory
+constexpr uint32_t kFew = 2048;                    // so many keys are sorted in shared memory
 constexpr uint32_t kBinBits = 10, kBins = 1 << kBinBits;
 
 struct Pointers {
@@ -34,12 +34,12 @@ struct Shared {
   uint32_t most[kMostOwn][kClusterThreads];  // the largest of each class, as rising bits; 0: none is in
   uint32_t bins[kBins];
   uint32_t low[kClusterWarps], high[kClusterWarps], scan[kClusterWarps];
-  uint32_t bin, above, in_bin;  // where the k-th lies
-  uint32_t count, placed;       // keys that the block has gathered
+  uint32_t bin, above, in_bin;  // the k-th lies here
+  uint32_t count, placed;       // the block has gathered so many keys
   uint64_t keys[kFew];
 };
 
-// Values in [low, high], in bins of 2^shift.
+// This is the range [low, high], in bins of 2^shift.
 struct BinnedRange {
   uint32_t low, high, shift;
 };
@@ -55,7 +55,7 @@ __device__ bool find_bin(const uint32_t (&value)[kMostClusterBlocks], const Binn
     if (v >= low && v <= high) atomicAdd(&s.bins[(v - low) >> shift], 1);
   }
   __syncthreads();
-  const uint32_t upper = kBins - 1 - 2 * threadIdx.x;  // this thread's: upper, upper - 1
+  const uint32_t upper = kBins - 1 - 2 * threadIdx.x;  // this thread has upper and upper - 1
   const uint32_t n = s.bins[upper], both = n + s.bins[upper - 1];
   const uint32_t before = above + cuda::block_scan(both, s.scan).before;
   if (before < k && before + both >= k) {
@@ -243,7 +243,7 @@ __device__ void finish_few(const cuda::CandidateInput& in, const cuda::Candidate
   write_row(in, row, p, {s.keys, cut(s.keys, n, p.record[row.slot].k)}, {threadIdx.x, kClusterThreads});
 }
 
-// The entries down to a floor.
+// These entries reach down to a floor.
 struct Reached {
   uint32_t floor;
   uint32_t n, before;  // in the whole row, and in blocks before this one

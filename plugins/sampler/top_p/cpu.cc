@@ -1,6 +1,6 @@
-// Phases: 0, the greatest logit of each block; 1, each block's weights summed by distance from the greatest, in bins of
-// 1/8; 2, the row's bin in which the sum reaches p, and by halving it the last member kept; 3, everything that comes no
-// later than that one is written.
+// Phase 0 finds the greatest logit of each block; phase 1 sums each block's weights by distance from the greatest, in
+// bins of 1/8; phase 2 finds the row's bin in which the sum reaches p, and by halving it the last member kept; phase 3
+// writes everything that comes no later than that one.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -35,7 +35,7 @@ struct Scratch {
   }
 
   Histogram* histogram;  // one for each chunk
-  uint64_t* members;     // room for a row's keys
+  uint64_t* members;     // it has room for a row's keys
   Last* last;            // one for each row
   float* most;           // one for each chunk
 };
@@ -57,7 +57,7 @@ void weigh(const cpu::Entries& e, float greatest, Histogram& histogram) {
   }
 }
 
-// The keys of a bin's members; how many.
+// Collects the keys of a bin's members and returns how many there are.
 uint32_t collect(const cpu::Entries& e, float greatest, uint32_t bin, uint64_t* keys) {
   const float from = bin == 0 ? cpu::kOut : static_cast<float>(bin), to = static_cast<float>(bin + 1);
   uint32_t n = 0;
@@ -76,7 +76,7 @@ uint32_t collect(const cpu::Entries& e, float greatest, uint32_t bin, uint64_t* 
   return n;
 }
 
-// The last of keys[0, n) to keep, if those before weigh `reached` and `wanted` is to be reached.
+// Returns the last of keys[0, n) to keep, if those before weigh `reached` and `wanted` is to be reached.
 Last find_last(uint64_t* keys, uint32_t n, float greatest, uint64_t reached, double wanted) {
   uint32_t first = 0;
   while (n - first > 1) {  // it is one of keys[first, n)

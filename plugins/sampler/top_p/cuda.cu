@@ -1,6 +1,6 @@
-// A cluster a row. The threshold is the key of the last candidate kept, found digit by digit: first the bin by distance
-// from the greatest logit, then the bytes of the key. Each pass sums the weights of what still fits by its next digit
-// and takes the digit in which the sum reaches p. Sums are of integers: no order, no split changes them.
+// A cluster takes a row. The threshold is the key of the last candidate kept, found digit by digit: first the bin by
+// distance from the greatest logit, then the bytes of the key. Each pass sums the weights of what still fits by its
+// next digit and takes the digit in which the sum reaches p. Sums are of integers: no order, no split changes them.
 #include "plugin.h"
 #include "tenon/cuda/filter.cuh"
 #include "weight.h"
@@ -18,15 +18,15 @@ struct Shared {
   unsigned long long scan[kClusterWarps];
   uint32_t most[kClusterWarps + 1], kept[kClusterWarps];
   uint32_t digit;
-  uint64_t reached, in_digit;  // weight in front of the digit, and in it
+  uint64_t reached, in_digit;  // the weight is so much before the digit, and in it
 };
 
 // This is known of the last candidate kept.
 struct Search {
   float greatest;
   uint32_t bin;
-  uint32_t shift;   // key bits that are not known yet
-  uint64_t prefix;  // key bits that are known
+  uint32_t shift;   // so many key bits are not known yet
+  uint64_t prefix;  // these key bits are known
 
   __device__ bool fits(float distance, uint64_t key) const {
     return shift > kKeyBits || (bin_of(distance) == bin && (shift == kKeyBits || key >> shift == prefix));
@@ -54,7 +54,7 @@ __device__ uint64_t sum_digits(const cuda::CandidateRow& row, const Search& sear
   return all;
 }
 
-// The least key to keep. greatest: finite.
+// Returns the least key to keep; `greatest` is finite.
 __device__ uint64_t find_threshold(const cuda::CandidateRow& row, float greatest, double p, Shared& s) {
   Search search{greatest, 0, kKeyBits + kDigitBits, 0};
   uint64_t reached = 0;
@@ -65,7 +65,7 @@ __device__ uint64_t find_threshold(const cuda::CandidateRow& row, float greatest
     __syncthreads();
     const unsigned long long mine = sum_digits(row, search, sum);
     const cuda::Scan<unsigned long long> scan = cuda::block_scan(mine, s.scan);
-    if (pass == 0) wanted = max(p * static_cast<double>(scan.all), 1.0);  // at least the greatest
+    if (pass == 0) wanted = max(p * static_cast<double>(scan.all), 1.0);  // the greatest is kept
     const uint64_t before = reached + scan.before;
     if (static_cast<double>(before) < wanted && static_cast<double>(before + mine) >= wanted) {
       s.digit = threadIdx.x;

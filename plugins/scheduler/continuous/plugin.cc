@@ -91,7 +91,7 @@ class Continuous : public sdk::Scheduler<Continuous> {
     return w.page_tokens() == 0 ? 0 : (uint64_t{tokens} + w.page_tokens() - 1) / w.page_tokens();
   }
 
-  // The sequence that is to make place for one that waits and matters more, where no slot is free.
+  // Returns the sequence that is to make place for one that waits and matters more, where no slot is free.
   static uint32_t victim_of_priority(const sdk::Workload& w) {
     if (w.free_slots() > 0) return TENON_NO_SEQUENCE;
     uint32_t first = TENON_NO_SEQUENCE;
@@ -107,7 +107,7 @@ class Continuous : public sdk::Scheduler<Continuous> {
     return w[least].priority < priority ? least : TENON_NO_SEQUENCE;
   }
 
-  // Rows of the sequences that generate; how many are left for prompts.
+  // Gives rows to the sequences that generate, and returns how many are left for prompts.
   uint32_t decode(const sdk::Workload& w, uint32_t victim, sdk::Schedule& schedule) const {
     uint32_t generating = 0;
     for (uint32_t i = 0; i < w.size(); ++i) {

@@ -52,14 +52,14 @@ class Turns {
   }
 
  private:
-  // A client with sequences, or one that was served more than those who wait.
+  // An account is that of a client with sequences, or of one that was served more than those who wait.
   struct Account {
     uint64_t lift = 0, served = 0;
     uint64_t owed = 0;  // its prompts that run will still take so many tokens
     bool here = false, waits = false, waited = false;
     uint64_t counter() const { return served + lift; }
   };
-  // A client's candidates that are not in order yet.
+  // A queue has a client's candidates that are not in order yet.
   struct Queue {
     uint64_t counter;
     const Candidate *next, *end;

@@ -1,5 +1,5 @@
-// A fixed number of sequences that start together: prompts are filled in turn, then every sequence gets its token in
-// each step until it ends.
+// A fixed number of sequences starts together: prompts are filled in turn, then every sequence gets its token in each
+// step until it ends.
 #include <algorithm>
 
 #include "tenon/sdk/scheduler.h"
@@ -45,7 +45,7 @@ class Lockstep : public sdk::Scheduler<Lockstep> {
   }
 
  private:
-  // Rows for prompts, of sequences that run and then of those that may start. Says whether there are any.
+  // Gives rows to prompts, of sequences that run and then of those that may start. Says whether there are any.
   static bool fill_prompts(const sdk::Workload& w, uint32_t rows, sdk::Schedule& schedule) {
     bool any = false;
     uint32_t slots = w.free_slots();

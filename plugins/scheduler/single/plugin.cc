@@ -1,4 +1,4 @@
-// One sequence at a time, in the order in which they came.
+// One sequence runs at a time, in the order in which they came.
 #include <algorithm>
 
 #include "tenon/sdk/scheduler.h"
