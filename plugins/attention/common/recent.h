@@ -7,7 +7,7 @@
 // their weights. With the sum s of the rest's weights w and their values v, the result is (sum w v + 2^l m) / (s + 2^l), all of it
 // divided by the greatest weight.
 //
-// An example: a tail of 32 tokens, a row at position 99. The tail's half sees positions 68 to 99, the other one 0 to 67.
+// An example has a tail of 32 tokens and a row at position 99. The tail's half sees positions 68 to 99, the other one 0 to 67.
 #pragma once
 
 #include <algorithm>

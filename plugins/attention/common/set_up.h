@@ -21,19 +21,19 @@
 
 namespace tenon::attention {
 
-// Attention ops share these arguments. They derive theirs from these.
+// Attention ops share these arguments. Each derives its own from these.
 struct ViewArgs {
   sdk::KvLayout kv;
-  int64_t q_row, out_row;    // floats from a row of q, or of out, to the next one
+  int64_t q_row, out_row;    // a row of q, or of out, begins so many floats after the one before
   uint32_t q_heads, group;   // group: so many query heads share a KV head
   uint32_t rows, seqs;       // the program's bounds
-  uint32_t window;           // positions that the layer's window has; 0: it has none
+  uint32_t window;           // the layer's window has so many positions; 0: it has none
   uint32_t trees;            // the bounds' trees; 0: the rows of a sequence are a chain
   uint32_t weight_rows;      // the cache wants the softmax weights of so many rows of a sequence
   uint32_t sinks;            // 1: an operand has the logits of learned sinks
-  uint32_t span_cells;       // cells of a span that the cache chooses
+  uint32_t span_cells;       // a span that the cache chooses has so many cells
   uint32_t most_spans;       // so many spans are chosen for a row and KV head; 0: rows see all
-  int32_t rotated, pairing;  // keys that are kept before the rope; rotated 0: the cache keeps them after it
+  int32_t rotated, pairing;  // this rope turns keys that are kept before it; rotated 0: they are kept after it
   float scale, softcap;
   uint32_t hidden, joining;  // recent.h says what they are for one half of a view with a tail.
 
@@ -58,7 +58,7 @@ inline ClaimedRope claimed_rope(const tenon_attn_call& call) {
 }
 
 // Throws Refused for a view that has no reader, and for heads that no attention can have. The result claims the ROPE
-// before the attention if the cache keeps keys before it, and learned sinks; nothing else.
+// before the attention if the cache keeps keys before it, and learned sinks. It claims nothing else.
 inline tenon_claim claim_view(const tenon_attn& a, const tenon_kv_view& kv) {
   if (const std::string why = sdk::kv_unread(kv, sdk::kReadsEverything); !why.empty()) throw sdk::Refused(why);
   sdk::check_heads(a);

@@ -33,7 +33,7 @@ struct Pointers {
   const uint32_t* live;
   const int32_t *pos, *order, *slot, *parent, *kv_len, *seq_slot, *seq_row;
   const int32_t* chosen;      // (rows, KV heads, 1 + most_spans), if spans are chosen
-  const float *rope, *sinks;  // sinks: (query heads), or nullptr
+  const float *rope, *sinks;  // sinks has (query heads), or is nullptr
   float* half_sums;           // (row, query head): of one half of a view with a tail
   float2* stats;              // by (row, query head): maximum and sum
   float* weights;
@@ -47,7 +47,7 @@ struct Lanes {
 
 // A block has this memory.
 struct Shared {
-  int32_t row_of[kTableCells];  // the step's row whose place a cell is, or -1
+  int32_t row_of[kTableCells];  // a cell is the place of this row of the step; -1: of none
   uint32_t end;                 // cells from here on are not looked at
   int32_t base, straight;       // see Seen
 };

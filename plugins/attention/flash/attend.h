@@ -7,7 +7,7 @@
 // them, as it goes. Splits and blocks lie at fixed lanes, hence a row's bits depend on neither bounds nor threads nor
 // other rows; and because a branch of a tree is walked by its positions, it gives the bits that it gives as a chain.
 //
-// Online softmax: Milakov and Gimelshein, arXiv:1805.02867. Tiles: Dao et al., arXiv:2205.14135.
+// The online softmax comes from Milakov and Gimelshein, arXiv:1805.02867; tiles come from Dao et al., arXiv:2205.14135.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ uint64_t thread_scratch_bytes(const AttendArgs& a);  // one work item takes so m
 void attend(const AttendArgs& a, const sdk::Part& part);
 
 // Sums the softmax weights of each sequence's last weight_rows rows, by cell. A chunk is a KV head of a sequence.
-uint64_t weights_scratch_bytes(const AttendArgs& a);  // for each thread
+uint64_t weights_scratch_bytes(const AttendArgs& a);  // each thread has so many
 void sum_weights(const AttendArgs& a, const sdk::Part& part);
 
 }  // namespace tenon::flash

@@ -29,9 +29,9 @@ template <class C>
 concept Codec = requires(const uint32_t (&words)[4], uint32_t word, __half2 (&x)[4], uint32_t (&pairs)[C::kPairs]) {
   { C::kEights } -> std::convertible_to<uint32_t>;  // so many times eight elements are in 16 bytes
   { C::kUnit } -> std::convertible_to<float>;
-  { C::kWhole } -> std::convertible_to<float>;  // a power of two, about the greatest that codes become
-  C::unpack(words, word, x);                    // the eight elements number `word` of 16 bytes, in four pairs of fp16
-  C::unpack_pairs(word, pairs);                 // fp16 as well
+  { C::kWhole } -> std::convertible_to<float>;  // it is a power of two, about the greatest that codes become
+  C::unpack(words, word, x);                    // makes eight elements, number `word` of 16 bytes, in pairs of fp16
+  C::unpack_pairs(word, pairs);                 // makes fp16 as well
 };
 
 namespace detail {
@@ -168,7 +168,7 @@ __device__ __forceinline__ void unpack_by_channel(const uint4& raw, const Channe
     const EightChannels eight = channels(i);
     const uint32_t zeros[4] = {eight.zeros.x, eight.zeros.y, eight.zeros.z, eight.zeros.w};
     const uint32_t steps[4] = {eight.steps.x, eight.steps.y, eight.steps.z, eight.steps.w};
-    uint32_t halves[4];  // two of them each
+    uint32_t halves[4];  // each has two of them
 #pragma unroll
     for (uint32_t j = 0; j < 4; ++j) {
       const __half2 sum =

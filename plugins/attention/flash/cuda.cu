@@ -32,7 +32,7 @@ Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b
   if (scaled ? k.scale != TENON_F16 || v.scale != TENON_F16 : k.codec != TENON_F16 && k.codec != TENON_BF16) {
     return kExact;
   }
-  const uint32_t whole = !scaled ? 8 : k.codec == TENON_U8 ? 32 : 16;  // elements of 16 bytes
+  const uint32_t whole = !scaled ? 8 : k.codec == TENON_U8 ? 32 : 16;  // 16 bytes have so many elements
   const uint32_t most = shared_bytes > decode_shared_bytes(kMostDim) ? kMostDim : kMostDim / 2;
   const auto fits = [&](uint32_t dim) { return dim % whole == 0 && dim <= most; };
   return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;

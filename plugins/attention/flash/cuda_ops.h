@@ -1,4 +1,4 @@
-// Flash records these ops on a GPU; they share arguments, operands, and which kernels are for which heads.
+// Flash records these ops on a GPU; they share arguments, operands, and the rule which kernels are for which heads.
 // Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the products, whose sums and
 // whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 before they are multiplied, and so do keys by channel.
 #pragma once
@@ -68,7 +68,7 @@ enum GpuOperand {
   kKeyScales,  // if the codec has scales
   kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
-  kSums,       // f32 (rows, q_heads), of one half of a view with a tail
+  kSums,       // f32 (rows, q_heads); one half of a view with a tail has them
   kOperands
 };
 
@@ -77,14 +77,14 @@ using enum sdk::LiveWord;
 struct GpuPointers {
   float* q;                           // (rows, q_heads, k_dim), then K and V if they are appended; only read
   float* out;                         // (rows, q_heads, v_dim)
-  void *keys, *values;                // planes of the cache
+  void *keys, *values;                // these are planes of the cache
   const int32_t* pages;               // (slots, columns)
   const uint32_t* live;               // by LiveWord
   const int32_t *pos, *slot;          // by row
   const int32_t *seq_slot, *seq_row;  // by sequence
-  const int32_t* kv_len;              // by slot: tokens before the step
+  const int32_t* kv_len;              // by slot: so many tokens came before the step
   const float* rope;                  // (positions, rotated / 2) of (cos, sin)
-  const float *q_weight, *k_weight;   // the norms' weights; nullptr if there is no norm
+  const float *q_weight, *k_weight;   // nullptr: there is no norm
   const float* sinks;                 // (q_heads), or nullptr
   void* converted;                    // (rows, q_heads, k_dim)
   void *key_scales, *value_scales;

@@ -5,8 +5,8 @@
 //
 // The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it multiplies
 // keys, the next ones come, and the same of values: by asynchronous copies or, of codecs with scales, through registers, from
-// which they go to shared memory as fp16 when the products of the tile at hand are done. The stages of a tile: scores, softmax,
-// values.
+// which they go to shared memory as fp16 when the products of the tile at hand are done. A tile has three stages: scores,
+// softmax, values.
 #include <algorithm>
 
 #include "codes.cuh"
@@ -134,7 +134,7 @@ struct Prefill {
   // A lane's share of its two rows.
   struct State {
     float top[2] = {kNothing, kNothing};  // by row: the greatest score
-    float sum[2] = {0, 0};                // by row: of the lane's weights
+    float sum[2] = {0, 0};                // by row: it sums the lane's weights
     float out[D / 8][4] = {};             // [eight dimensions][an mma's sums]
   };
   // A lane's rows see these positions, by row: [seen, past). whole: every row of the block sees every key of the tile.

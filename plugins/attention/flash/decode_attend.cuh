@@ -15,8 +15,8 @@ namespace tenon::flash {
 template <uint32_t D>
 struct DecodeState {
   float top[2] = {kNothing, kNothing};  // by row: the greatest score
-  float sum[2] = {0, 0};                // by row: of the lane's weights
-  float shrink[2];                      // by row: the turn at hand shrinks what was summed up before it so much
+  float sum[2] = {0, 0};                // by row: it sums the lane's weights
+  float shrink[2];                      // by row: the turn at hand shrinks earlier sums by this factor
   float out[D / 8][4] = {};             // [eight dimensions][an mma's sums]: of weighted values
 };
 

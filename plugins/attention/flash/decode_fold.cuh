@@ -19,7 +19,7 @@ struct Folded {
 
 // This names four dimensions of a query's result, from dimension d on.
 struct ResultPlace {
-  uint32_t row, head, d;  // row: of the step
+  uint32_t row, head, d;  // the row is that of the step
 };
 __device__ inline void store_result(const GpuArgs& a, const GpuPointers& p, const ResultPlace& at, const Folded& all) {
   const ResultFactors factors = result_factors(a, p, {at.row, at.head, all.top, all.sum}, at.d == 0);

@@ -11,9 +11,9 @@ namespace tenon::flash {
 template <class E>
 struct DecodeHead {
   const float* from = nullptr;  // nullptr: there is nothing to do
-  uint32_t row = 0, dim = 0;    // row: of the sequence
+  uint32_t row = 0, dim = 0;    // the row is that of the sequence
   Side side = Side::kKeys;      // K or V; a query is treated as a key
-  char* tile = nullptr;         // in shared memory, or nullptr
+  char* tile = nullptr;         // it is in shared memory, or nullptr
   uint32_t tile_row = 0;
   E* cache = nullptr;  // or nullptr
 };
@@ -115,7 +115,7 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
 #pragma unroll 1
     for (uint32_t i = first; i < head_count(t); i += kAtOnce * Shape::kWarpsOfTeam) {
       DecodeHead<typename Team::Element> h[kAtOnce];
-      float x[kAtOnce][D / 32];  // the lane's elements
+      float x[kAtOnce][D / 32];  // the lane has these elements
 #pragma unroll
       for (uint32_t u = 0; u < kAtOnce; ++u) {
         if (i + u * Shape::kWarpsOfTeam < head_count(t)) h[u] = find_head(t, i + u * Shape::kWarpsOfTeam);

@@ -192,7 +192,7 @@ class CodedTileLoader {
 
   const CodedRows from_;
   bool whole_;                  // tiles whose tokens are all wanted are in one page, at multiples of 16 bytes
-  const char *rows_, *scales_;  // the lane's, of token 0, or of the first page's first
+  const char *rows_, *scales_;  // the lane begins here: at token 0, or at the first page's first
 };
 static_assert(TileLoading<TileLoader<128>> && TileLoading<CodedTileLoader<128, Int8Bytes>>);
 

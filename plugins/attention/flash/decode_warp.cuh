@@ -18,7 +18,7 @@ namespace tenon::flash {
 template <uint32_t D>
 struct WarpState {
   float top[2] = {kNothing, kNothing};  // by column: the greatest score
-  float sum[2] = {0, 0};                // by column: of the lane's weights
+  float sum[2] = {0, 0};                // by column: it sums the lane's weights
   float out[D / 16][4] = {};            // [16 dimensions][an mma's sums]: of weighted values
 };
 

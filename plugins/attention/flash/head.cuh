@@ -23,10 +23,10 @@ struct ResultFactors {
   float own, before;
 };
 struct HeadSums {
-  uint32_t row, head;  // row: in the step; head: among the query heads
+  uint32_t row, head;  // the row is that of the step; the head is one of the query heads
   float top, sum;      // the greatest score in units of log2, and the sum of the weights
 };
-// leaves: the thread is the one that leaves the sum of a first half.
+// `leaves` says that the thread is the one that leaves the sum of a first half.
 __device__ __forceinline__ ResultFactors result_factors(const GpuArgs& a, const GpuPointers& p, const HeadSums& s,
                                                         bool leaves) {
   float* left = p.sums + s.row * a.q_heads + s.head;

@@ -19,7 +19,7 @@ struct CachedRows {
   uint32_t first, end;     // Rows [first, end) of the block are there.
   const void* const* row;  // (kKeys)
   const float* scale;      // (kKeys), for codecs that have scales
-  int64_t ahead;           // the bytes that are wanted next lie so many after each row
+  int64_t ahead;           // the bytes that are wanted next come so many after each row
 };
 
 // Sums of weighted values, of n queries.

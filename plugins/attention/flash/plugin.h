@@ -36,7 +36,7 @@ class Flash : public sdk::Attention<Flash> {
   uint32_t split_;
   uint32_t isa_ = 0;               // CPU: kernels() takes this index
   uint32_t arch_ = 0, units_ = 0;  // GPU: 90 for sm_90, multiprocessors
-  uint64_t shared_ = 0;            // GPU: bytes of shared memory of a multiprocessor
+  uint64_t shared_ = 0;            // GPU: a multiprocessor has so many bytes of shared memory
 };
 
 }  // namespace tenon::flash

@@ -11,7 +11,7 @@ namespace tenon::flash {
 // have the shortest contexts of a sequence.
 struct QueryTile {
   uint32_t slot = 0;
-  uint32_t first_row = 0, rows = 0;  // rows of the step; rows is 0 for blocks after the last tile
+  uint32_t first_row = 0, rows = 0;  // rows is 0 for blocks after the last tile
   uint32_t position = 0;             // the first row's; the others follow
   uint32_t end = 0;                  // no row sees a position from there on
 

@@ -35,7 +35,7 @@ struct ScoreScale {
   float factor, cap;  // cap 0: there is no softcap
   __device__ float operator()(float x) const {
     if (cap == 0) return x * factor;
-    const float e = exp2_approx(2 * kLog2E * factor * x);  // tanh(y) = 1 - 2 / (exp(2y) + 1)
+    const float e = exp2_approx(2 * kLog2E * factor * x);  // it is e^2y in tanh(y) = 1 - 2 / (exp(2y) + 1)
     return cap * (1 - __fdividef(2, e + 1));
   }
   // Sums of several mma.

@@ -12,7 +12,7 @@
 namespace tenon::flash {
 
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-inline constexpr uint32_t kQueries = 16;    // for a team that is a block: rows of a matrix product
+inline constexpr uint32_t kQueries = 16;    // a team that is a block has so many: rows of a matrix product
 inline constexpr uint32_t kFewQueries = 8;  // for one that is a warp or reads codes: columns of a product
 inline constexpr uint32_t kDeepest = 12;    // see TeamShape
 // A multiprocessor has so many blocks: each works while the others wait for keys and values. Codes bring more elements in the same
@@ -71,9 +71,9 @@ __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
 struct Work {
   uint32_t kv_head, seq, slot;
   uint32_t first_row, rows;  // the sequence has these rows in the step
-  uint32_t query, queries;   // the team's first of the sequence's queries, and how many it has
-  uint32_t old_len;          // tokens in the cache before the step
-  const int32_t* pos;        // the positions of the sequence's rows
+  uint32_t query, queries;   // the team has so many of the sequence's queries, from this one on
+  uint32_t old_len;          // the cache has so many tokens before the step
+  const int32_t* pos;        // the sequence's rows have these positions
   // These return the sequence's row that the team's query q is of, and its query head.
   __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return (query + q) / a.heads_per_kv; }
   __device__ uint32_t head_of(const GpuArgs& a, uint32_t q) const {
@@ -83,7 +83,7 @@ struct Work {
 
 // This is one of the team's queries.
 struct Query {
-  uint32_t row, head;   // row: of the sequence
+  uint32_t row, head;   // the row is that of the sequence
   uint32_t seen, past;  // it sees the positions in between
   uint32_t count;       // splits that it is cut into; 0: its splits are not those at hand
 };

@@ -26,7 +26,7 @@ struct Workspace {
   Workspace(const AttendArgs& a, void* memory);
   float *keys, *values, *angles, *q, *scores, *sum, *total, *shrink;
   Softmax *state, *total_state;
-  uint64_t* visible;  // by row: a bit for each of a block's lanes
+  uint64_t* visible;  // by row: it has a bit for each of a block's lanes
   uint32_t* path;     // a row's ancestors in this step have these cells, from the first one to the row itself
   uint64_t bytes;
 };

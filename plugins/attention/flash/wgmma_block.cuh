@@ -18,7 +18,7 @@ using cuda::warpgroup::kSwizzledColumns;
 using cuda::warpgroup::kSwizzledRowBytes;
 using cuda::warpgroup::kSwizzlePeriod;
 
-inline constexpr uint32_t kRows = 128, kTileKeys = 128, kStages = 2;  // in a block, a tile, a ring
+inline constexpr uint32_t kRows = 128, kTileKeys = 128, kStages = 2;  // a block, a tile and a ring have so many
 inline constexpr uint32_t kConsumers = 2, kWarpgroupThreads = 128, kThreads = (kConsumers + 1) * kWarpgroupThreads;
 inline constexpr uint32_t kConsumerRows = kRows / kConsumers;
 static_assert(kConsumerRows == 64);

@@ -56,7 +56,7 @@ class CodedProducer {
   // A row has kOfSlice pieces in each slice of 64 columns, and kSlices slices. A thread has kOwn pieces of a tile.
   static constexpr uint32_t kOfSlice = kSwizzledColumns / (8 * C::kEights), kSlices = Shared::kSlices;
   static constexpr uint32_t kRowsAtOnce = kWarpgroupThreads / kOfSlice, kOwn = kOfSlice * kSlices;
-  static constexpr uint32_t kPassBytes = kWarpgroupThreads * 16;  // the pieces of all threads
+  static constexpr uint32_t kPassBytes = kWarpgroupThreads * 16;  // all threads have so many
   static_assert(kTileKeys == kWarpgroupThreads);
 
   struct Tile {

@@ -24,7 +24,7 @@ using sdk::Refused;
 using sdk::cpu::KvCells;
 
 struct Args : attention::ViewArgs {
-  uint32_t kv_len;  // cells of a sequence in this program
+  uint32_t kv_len;  // a sequence has so many cells in this program
   uint32_t unused;  // Arguments have no padding.
 };
 using enum attention::ViewOperand;
@@ -127,7 +127,7 @@ class View {
       const auto* used = part_.ptr<const int32_t>(kUsed);
       cells = static_cast<uint64_t>(a_.kv.apart() ? used[slot_ * a_.kv.heads + head_] : used[slot_]);
     }
-    uint32_t first = row, last = row;  // rows of the sequence
+    uint32_t first = row, last = row;  // the sequence has these rows
     while (first > 0 && slots[first - 1] == slots[row]) --first;
     while (last + 1 < live && slots[last + 1] == slots[row]) ++last;
     for (uint32_t cell = 0; cell < cells; ++cell) {
@@ -179,7 +179,7 @@ struct Work {
   double *q, *k;  // (k_dim)
   double* mean;   // (v_dim)
   Seen* seen;     // (cells), old ones and new ones
-  float* row;     // a key or a value
+  float* row;     // it is a key or a value
 };
 
 // A softmax divides by this: the sum of exp(score - top). A row that sees nothing has no greatest score.

@@ -11,8 +11,8 @@ namespace tenon::cuda_device {
 // Returns the architecture that these kernels, and so those of the build, were compiled for; newer GPUs run them too.
 uint32_t built_arch();
 
-// Records an op after record_verify's: the host is told what it wants to know of each row whose logits are wanted, from
-// what it finds in `left` and, if it is the first of these ops, in the logits (tenon/sdk/told.h).
+// Records an op after record_verify's: it tells the host of each row whose logits are wanted what it finds wrong in
+// `left` and, if it is the first of these ops, in the logits (tenon/sdk/told.h).
 void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, bool first, sdk::Recorder& recorder);
 // Records the op that puts the logits under the masks of their rows: TENON_F_MASK.
 void record_mask(const sdk::MaskOp& mask, tenon_tid x, tenon_tid y, sdk::Recorder& recorder);

@@ -1,7 +1,7 @@
 // Proposes what followed the text's last words when they were last written (prompt look-up): of the earlier places
 // whose preceding tokens equal the last max_ngram tokens of the text, or as many as possible, but at least min_ngram,
-// the most recent; then the k tokens after it. What runs into the end of the text goes on with the proposals
-// themselves, as in a loop.
+// the most recent; then the k tokens after it. A proposal that runs into the end of the text goes on with the proposed
+// tokens, as in a loop.
 //
 // It keeps nothing: a proposal reads the text once, backwards, and stops at a place that matches max_ngram tokens.
 #pragma once

@@ -82,7 +82,7 @@ class WellFormed {
   }
 
   std::array<std::vector<uint32_t>, kNone> wrong_;  // a bit for each token that may not come after that lead
-  std::vector<uint8_t> first_;                      // by token: the lead that it ends with
+  std::vector<uint8_t> first_;                      // by token: it ends with this lead
 };
 
 class XGrammar : public sdk::Grammar<XGrammar> {

@@ -7,9 +7,9 @@
 
 namespace tenon::grammar_xgrammar {
 
-// any_whitespace: between the parts of the JSON; else there are ", " and ": ". closed: objects have no properties, and
-// arrays no items, that the schema does not describe. Throws sdk::Refused for what is wrong or not supported, with its
-// place in the schema ("#/properties/a").
+// With any_whitespace there is any between the parts of the JSON; else there are ", " and ": ". If `closed`, objects
+// have no properties, and arrays no items, that the schema does not describe. Throws sdk::Refused for what is wrong or
+// not supported, with its place in the schema ("#/properties/a").
 xgrammar::Grammar grammar_of_schema(const std::string& schema, bool any_whitespace, bool closed);
 
 }  // namespace tenon::grammar_xgrammar

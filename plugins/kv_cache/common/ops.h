@@ -36,7 +36,7 @@ enum AppendOperand {
   kAppendLive,
   kAppendPlace,
   kAppendSlot,
-  kAppendTailKeys,  // from here on of a tail, if there is one
+  kAppendTailKeys,  // from here on they are a tail's, if there is one
   kAppendTailValues,
   kAppendTailPages
 };
@@ -75,7 +75,7 @@ void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args);
 struct CommitArgs {
   sdk::KvLayout kv;
   uint32_t seqs, scale_bytes;
-  uint32_t row_bytes[2];  // the bytes of a head's K, V
+  uint32_t row_bytes[2];  // a head's K and V have so many bytes
 };
 enum CommitOperand {
   kCommitKeys,
@@ -94,7 +94,7 @@ void emit_commit(sdk::Recorder& r, Operands operands, const tenon_cost& cost, co
 
 struct DequantArgs {
   sdk::KvLayout from, to;
-  uint32_t cells, seqs;  // cells: that the copy has room for; seqs: of the step
+  uint32_t cells, seqs;  // the copy has room for `cells`; the step has `seqs`
   uint32_t simd;
   uint32_t all_cells = 0;  // 1: positions are in a table, so any cell may be in use; 0: those below the length
 };

@@ -52,7 +52,7 @@ inline uint32_t tail_of(const sdk::Params& params) {
 
 struct Policy {
   uint32_t sinks = 0, window = 0;  // 0: it is linear and keeps everything
-  bool renumbered = false;         // keys before rope, indices inside of the window: sequences never end
+  bool renumbered = false;         // keys are kept before rope, indices inside of the window: sequences never end
   uint32_t page_tokens = 0;  // 0: one page a slot; else a power of two, and the next two say how many pages there are
   uint64_t pool_tokens = 0;  // 0: as many as all slots can hold together
   double pool_memory = 0;    // a share of the device's memory; 0: pool_tokens says
@@ -209,7 +209,7 @@ class SlotCache {
   uint32_t first_kept(uint32_t kv_len) const;
   // Returns the same for its last token: an exported sequence has that too, if the ring does, so that it can be cut by that token.
   uint32_t first_exported(uint32_t kv_len) const;
-  std::vector<Run> kept(uint32_t first, uint32_t kv_len) const;  // the sinks, and positions [first, kv_len)
+  std::vector<Run> kept(uint32_t first, uint32_t kv_len) const;  // returns the sinks, and positions [first, kv_len)
   // Returns the runs of positions [first, kv_len) of a linear cache's layers.
   static std::vector<Run> run_of(const Group& group, uint32_t first, uint32_t kv_len);
   // Returns what a row at position kv_len sees of a plane, or all of it where the layer has no window.
@@ -225,10 +225,10 @@ class SlotCache {
   Policy policy_;
   bool simd_;
   uint64_t memory_;            // the device has so many bytes
-  std::vector<Plane> planes_;  // first the planes of layer 0, then those of layer 1, ...
+  std::vector<Plane> planes_;  // the planes of layer 0 come first, then those of layer 1, ...
   uint32_t slots_ = 0, capacity_ = 0, rows_ = 0;
   uint32_t cells_ = 0, ring_ = 0;
-  std::vector<Group> groups_;          // the first: of layers that see everything, and of all of a ring or a pool
+  std::vector<Group> groups_;          // the first has layers that see everything, and all of a ring or a pool
   std::vector<int32_t> table_;         // by group: (slots, columns)
   std::vector<uint32_t> overwritten_;  // by slot: a ring no longer has the positions from the sinks to here
   std::vector<uint32_t> first_;        // by group and slot: a window's layers have no position before this one

@@ -17,7 +17,7 @@ struct ExportHeader {
   char magic[8];
   uint32_t codec, scale, layers, kv_len;
   uint64_t tail;   // so many tokens are there a second time, in f16
-  uint64_t shape;  // hash of the planes and the policy
+  uint64_t shape;  // it is a hash of the planes and the policy
   uint64_t first;
 };
 constexpr char kMagic[8] = {'T', 'E', 'N', 'O', 'N', 'K', 'V', '4'};

@@ -56,7 +56,7 @@ class PagePool {
   const Hash hash_;
   std::vector<Page> page_;
   std::vector<int32_t> tokens_;    // (pages, page_tokens)
-  std::vector<uint32_t> buckets_;  // each has its first page; they are a power of two
+  std::vector<uint32_t> buckets_;  // each names its first page; their number is a power of two
   std::vector<uint32_t> empty_;
   uint32_t idle_ = 0, oldest_ = kNone, newest_ = kNone;
   uint64_t texts_ = kNothing;  // so many were given out

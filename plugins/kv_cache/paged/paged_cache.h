@@ -45,7 +45,7 @@ class PagedCache : public slot_cache::SlotCache {
   // It tells which pages of a group a sequence holds.
   struct Columns {
     uint32_t first = 0;                              // it holds pages from here to `held`
-    uint32_t changed = UINT32_MAX, changed_end = 0;  // the device's table has these columns otherwise
+    uint32_t changed = UINT32_MAX, changed_end = 0;  // the device's table has other values in these columns
   };
   struct Group {
     PagePool pool;

@@ -87,7 +87,7 @@ struct Work {
   static uint64_t bytes(const ChooseArgs& a) {
     return (uint64_t{2} * padded(a.dim) * (1 + a.group) + uint64_t{2} * a.pages) * sizeof(float);
   }
-  float *summary, *queries;  // queries: by query head, the positive elements and then the negative ones
+  float *summary, *queries;  // queries has, by query head, the positive elements and then the negative ones
   uint32_t *bound, *order;   // (pages): order_of() the bounds; page numbers
 };
 

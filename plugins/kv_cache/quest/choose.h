@@ -15,7 +15,7 @@
 // whether it comes alone or after others, and in whichever branch of a tree.
 //
 // Pages are summarized when they are full, by the step that fills them. Where a step's rows may have been taken back or moved since,
-// the next one makes the summaries of their pages anew: `summarized` has, by sequence and KV head, the length from which on.
+// the next one makes the summaries of their pages anew: `summarized` has, by sequence and KV head, the length where they begin.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ using Operands = std::span<const tenon_operand>;
 
 struct SummaryArgs {
   sdk::KvLayout kv;
-  uint32_t page, pages;  // cells of a page; pages of a sequence
+  uint32_t page, pages;  // a page has so many cells, a sequence so many pages
   uint32_t seqs, simd;
 };
 enum SummaryOperand {
@@ -50,8 +50,8 @@ enum SummaryOperand {
 void emit_summarize(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const SummaryArgs& args);
 
 struct ChooseArgs {
-  int64_t q_row;          // floats from a row of q to the next one
-  uint32_t heads, group;  // KV heads; query heads of each
+  int64_t q_row;          // each row of q begins so many floats after the one before
+  uint32_t heads, group;  // each KV head has `group` query heads
   uint32_t dim, codec;    // the keys' dimensions and codec
   uint32_t page, pages, most_pages;
   uint32_t rows, seqs;        // bounds

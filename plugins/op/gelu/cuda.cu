@@ -4,7 +4,7 @@
 namespace tenon::op {
 namespace {
 
-// sqrt(2 / pi)
+// kSlope is sqrt(2 / pi).
 constexpr float kSlope = 0.7978845608028654f, kCubic = 0.044715f;
 
 struct Of {

@@ -23,7 +23,7 @@ class Writer : public Schema, public calibrated::ObservesMoments {
   // Returns how a row of so many columns is rounded.
   Rounding rounding(int64_t columns) const;
 
-  int64_t group_;  // -1: the whole row
+  int64_t group_;  // -1: it is the whole row
   bool scale_, clip_;
   uint32_t threads_;
   std::string description_;

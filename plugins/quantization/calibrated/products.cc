@@ -1,6 +1,6 @@
-// This file is compiled once for each instruction set. A product goes block by block: kInner terms of kPanels panels of b
-// are packed, lane beside lane, then a panel of a; each pair of panels makes a tile of c in registers. Packing costs one
-// move for each element of b and block of rows, and lets a and b have any strides.
+// Compiled once for each instruction set. A product goes block by block: kInner terms of kPanels panels of b are packed,
+// lane beside lane, then a panel of a; each pair of panels makes a tile of c in registers. Packing costs one move for each
+// element of b and block of rows, and lets a and b have any strides.
 #include "products.h"
 
 #include <algorithm>

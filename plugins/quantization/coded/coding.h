@@ -36,7 +36,7 @@ struct Field {
   const char* name;
   tenon_format format;
   uint32_t bytes;
-  bool grouped;  // one a group, else one a row
+  bool grouped;  // a group has one; else a row has one
 };
 
 struct Coding {
@@ -162,7 +162,7 @@ void with_index(uint32_t index, const F& f) {
 
 // What a file has is a format of tenon/abi/types.h, or kStoredCodings plus the index of a coding.
 inline constexpr tenon_format kStoredCodings = 1U << 17;
-inline constexpr tenon_format kPublished = 1U << 18;  // a published checkpoint's form (../published/matrix.h)
+inline constexpr tenon_format kPublished = 1U << 18;  // it is a published checkpoint's form (../published/matrix.h)
 constexpr bool is_stored(tenon_format source) {
   return source >= kStoredCodings;
 }

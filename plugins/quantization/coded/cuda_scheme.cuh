@@ -63,7 +63,7 @@ __device__ inline Range range_of(const cuda::LoadedRows& rows, uint32_t begin, u
 }
 // Returns the range of the whole row, found by all threads of the block.
 __device__ inline Range range_of_row(const cuda::LoadedRows& rows) {
-  __shared__ uint32_t magnitude;  // bits of a float that is not negative rise with it
+  __shared__ uint32_t magnitude;  // a float that is not negative rises with its bits
   if (threadIdx.x == 0) magnitude = 0;
   __syncthreads();
   Range r = range_of(rows, threadIdx.x, rows.k, blockDim.x);

@@ -3,7 +3,7 @@
 //
 // A step multiplies in one of two ways. Weights become halves in registers, and x is f32 or was rounded to numbers of e4m3 in f32
 // before (round_kernel); or, for many rows on Hopper, both stay codes and cuBLASLt multiplies them (e4m3_products.cuh). Both round a
-// number of x in the same way, x / scale to the nearest number of e4m3, as compressed-tensors and transformers do.
+// number of x in the same way: x / scale becomes the nearest number of e4m3, as compressed-tensors and transformers do.
 //
 // Invariants: a scale a token is the row's largest magnitude / 448, after RMSNorm where that was claimed; a static scale is the
 // file's, one for each part of the site. Rows past the live ones are neither read nor written.

@@ -27,7 +27,7 @@ inline int64_t whole(int64_t n) {
 }
 
 struct CodedRows {
-  int64_t rows, k, stride;  // k: whole segments; stride: bytes
+  int64_t rows, k, stride;  // k has whole segments; stride is in bytes
 };
 // Says whether cuBLASLt multiplies such codes of x for all parts; false without a GPU.
 inline bool has_products(const Products& products, const CodedRows& x) {
@@ -58,7 +58,7 @@ struct CodedPart {
 template <class F>
 class E4m3Recording {
  public:
-  // scales: f32 (parts) of x, or 0: each row has a scale.
+  // `scales` is f32 (parts) of x, or 0: each row has a scale.
   E4m3Recording(std::span<const CodedPart> parts, tenon_tid scales, const tenon_linear_call& call, sdk::Recorder& rec)
       : parts_(parts), static_scales_(scales), call_(call), rec_(rec), rows_(rec.describe(call.y).dim[0]) {
     cuda::GemmCall chains{};

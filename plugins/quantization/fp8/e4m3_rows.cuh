@@ -40,7 +40,7 @@ struct Largest {
 
 struct RoundCodesArgs {
   uint32_t k, padded;         // numbers of a row of x, and codes of a row of a part: those from k on are zeros
-  uint32_t rows, scale_rows;  // a part's first scale and that of the next lie so far apart
+  uint32_t rows, scale_rows;  // scale_rows: a part's scales begin so many after those of the part before
   uint32_t parts;
   uint32_t has_norm;    // 1: operand kNorm is RMSNorm's weights, f32[k]
   uint32_t has_scales;  // 1: the last operand is f32[parts], x's scales; 0: each row has a scale
@@ -49,7 +49,7 @@ struct RoundCodesArgs {
   uint32_t reserved;
   int64_t x_stride;  // elements
 };
-// codes: e4m3 (rows, parts, padded); scales: f32 (parts, scale_rows). Rows past the live ones get zeros and scales of 1.
+// Codes are e4m3 (rows, parts, padded), scales f32 (parts, scale_rows). Rows past the live ones get 0 and scales of 1.
 struct RoundCodesOperand {
   enum : uint32_t { kCodes, kScales, kX, kLive, kNorm };
 };
@@ -165,7 +165,7 @@ struct SiluCodesArgs {
   uint32_t has_bias;
   int64_t sums_stride, y_stride;  // elements
 };
-// sums: f16 (rows, gate and up: 2 columns); the bias f32[2 columns], if there is one. Nothing is written past the live rows.
+// Sums are f16 (rows, gate and up: 2 columns), a bias is f32[2 columns]. Nothing is written past the live rows.
 struct SiluCodesOperand {
   enum : uint32_t { kY, kSums, kLive, kBias };
 };

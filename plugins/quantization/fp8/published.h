@@ -22,7 +22,7 @@ namespace tenon::fp8 {
 class PublishedMatrix : public published::Matrix {
  public:
   using Matrix::Matrix;
-  float x_scale() const { return x_scale_; }  // it holds after load(); 0: the file has none
+  float x_scale() const { return x_scale_; }  // the file has it, once loaded; 0: it has none
 
  protected:
   float x_scale_ = 0;

@@ -56,7 +56,7 @@ struct Products {
   std::vector<Part> parts;
 };
 
-// x: it comes as rows of codes with a scale (tenon/sdk/linked_rows.h). y: it is left so.
+// x says that it comes as rows of codes with a scale (tenon/sdk/linked_rows.h), and y that it is left so.
 struct CodedActivations {
   bool x = false, y = false;
 };

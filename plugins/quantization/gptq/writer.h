@@ -23,7 +23,7 @@ class Writer : public Schema, public calibrated::ObservesMoments {
   SolverOptions options(int64_t columns) const;
 
   uint32_t bits_;
-  int64_t group_;  // -1: the whole row
+  int64_t group_;  // -1: it is the whole row
   bool act_order_, static_groups_, symmetric_, search_;
   double damp_;
   uint32_t threads_;

@@ -26,7 +26,7 @@ class Int4wo : public sdk::cpu::LinearScheme<Int4wo, &kernels>, public Schema {
  private:
   uint32_t group_;
   rows::Int4GroupOf group_of_;
-  std::string description_;  // the description of what it writes
+  std::string description_;  // it describes what is written
 };
 
 }  // namespace tenon::int4wo

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a,
       }
     }
     __syncthreads();
-    uint32_t at = 0;  // so many outliers come before the warp's in this turn
+    uint32_t at = 0;  // so many outliers come before those of the warp in this turn
 #pragma unroll
     for (uint32_t turn = 0, w = 0; turn < kEach; ++turn) {
       for (; w < turn * kWarps + warp; ++w) at += of_warps[w];

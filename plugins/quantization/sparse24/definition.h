@@ -47,7 +47,7 @@ constexpr uint64_t row_bytes(uint32_t group, uint64_t k) {
 
 // Two of four weights are kept, in these columns.
 struct Kept {
-  uint32_t first, second;  // columns within the quad, first < second
+  uint32_t first, second;  // these are columns within the quad, first < second
 };
 constexpr Kept kept_of(const float (&w)[4]) {
   const auto magnitude = [&](uint32_t i) { return w[i] < 0 ? -w[i] : w[i]; };

@@ -20,7 +20,7 @@ class MinP : public sdk::Sampler<MinP> {
                                                          .flags = TENON_PARAM_PER_REQUEST}));
   static constexpr uint32_t kInForms = TENON_DENSE | TENON_SPARSE;
   struct Record {
-    double log_p;  // minus infinity: off
+    double log_p;  // minus infinity: it is off
   };
 
   MinP(const sdk::Params&, const sdk::Env&) {}

@@ -31,7 +31,7 @@ struct Pointers {
 };
 
 struct Shared {
-  uint32_t most[kMostOwn][kClusterThreads];  // the largest of each class, as rising bits; 0: none is in
+  uint32_t most[kMostOwn][kClusterThreads];  // each class has this largest, as rising bits; 0: none is in
   uint32_t bins[kBins];
   uint32_t low[kClusterWarps], high[kClusterWarps], scan[kClusterWarps];
   uint32_t bin, above, in_bin;  // the k-th lies here
@@ -168,7 +168,7 @@ struct FallingKeys {
   uint32_t n;
 };
 struct Workers {
-  uint32_t thread, threads;  // this one, and how many there are
+  uint32_t thread, threads;  // this thread is one of so many
 };
 __device__ void write_row(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,
                           const FallingKeys& kept, const Workers& workers) {
@@ -187,7 +187,7 @@ __device__ void write_row(const cuda::CandidateInput& in, const cuda::CandidateR
 template <class Put>
 __device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shared& s, uint32_t* count, Put put) {
   const uint32_t classes = kMostClusterBlocks / gridDim.x, stride = gridDim.x * kClusterThreads;
-  uint32_t reached = 0;  // a bit for each of kMostOwn entries that follow each other
+  uint32_t reached = 0;  // it has a bit for each of kMostOwn entries that follow each other
 #pragma unroll
   for (uint32_t e = 0; e < kMostOwn; ++e) {
     const uint32_t most = s.most[e % classes][threadIdx.x];
@@ -246,7 +246,7 @@ __device__ void finish_few(const cuda::CandidateInput& in, const cuda::Candidate
 // These entries reach down to a floor.
 struct Reached {
   uint32_t floor;
-  uint32_t n, before;  // in the whole row, and in blocks before this one
+  uint32_t n, before;  // the whole row has n, and the blocks before this one have `before`
 };
 // Sorts and writes any number of keys, by the whole cluster.
 __device__ void finish_many(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,

@@ -34,10 +34,10 @@ struct Scratch {
     return g.chunks() * (sizeof(Histogram) + sizeof(float)) + uint64_t{g.rows} * (g.width + 1) * sizeof(uint64_t);
   }
 
-  Histogram* histogram;  // one for each chunk
+  Histogram* histogram;  // each chunk has one
   uint64_t* members;     // it has room for a row's keys
-  Last* last;            // one for each row
-  float* most;           // one for each chunk
+  Last* last;            // each row has one
+  float* most;           // each chunk has one
 };
 
 float finite_greatest(const cpu::CandidateGrid& g, uint32_t row, const float* of_chunk) {

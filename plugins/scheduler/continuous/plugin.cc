@@ -153,7 +153,7 @@ class Continuous : public sdk::Scheduler<Continuous> {
   uint64_t patience_;
   bool fair_;
   Turns turns_;
-  std::vector<Candidate> order_;  // for one call
+  std::vector<Candidate> order_;  // it is used within one call
 };
 
 }  // namespace tenon::continuous
