@@ -55,7 +55,7 @@ inline float* out_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uin
   return part.ptr<float>(kOut) + row * a.out_row + size_t{head} * a.kv.v.dim;
 }
 
-// The factors by which a head's sum of weighted values, and the mean that its result has from the first half, become its result.
+// By these factors a head's sum of weighted values, and the mean that its result has of the first half, become its result.
 struct JoinFactors {
   float own, before;
 };

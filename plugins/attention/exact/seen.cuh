@@ -35,7 +35,7 @@ struct Pointers {
   const int32_t* chosen;      // (rows, KV heads, 1 + most_spans), if spans are chosen
   const float *rope, *sinks;  // sinks has (query heads), or is nullptr
   float* half_sums;           // (row, query head): of one half of a view with a tail
-  float2* stats;              // by (row, query head): maximum and sum
+  float2* stats;              // by (row, query head): it has the maximum and the sum
   float* weights;
 };
 

@@ -17,7 +17,7 @@
 
 namespace tenon::flash {
 
-// Phases: chunk = split + splits * (head + kv_heads * row block); then, if splits are cut, head + kv_heads * row.
+// Phase 0 has chunks split + splits * (head + kv_heads * row block); phase 1, if splits are cut, head + kv_heads * row.
 struct AttendArgs : attention::ViewArgs {
   uint32_t kv_heads;
   uint32_t lanes;       // a sequence has so many; a ring has no end: 0

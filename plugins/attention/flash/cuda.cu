@@ -138,7 +138,7 @@ struct Recording {
   // Returns how many columns K and V have in a row.
   double kv_columns() const { return double(args.kv.heads) * (args.kv.k.dim + args.kv.v.dim); }
 
-  // rows_sharing: so many rows read the same tokens together.
+  // So many rows, rows_sharing, read the same tokens together.
   tenon_cost cost(double rows_sharing) const {
     const double q_columns = double(args.q_heads) * args.kv.k.dim, out_columns = double(args.q_heads) * args.kv.v.dim;
     const double element = sdk::kv_element_bytes(args.kv.k.codec);

@@ -186,7 +186,7 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + anchor(a));
   const uint64_t most = most_splits(a, span);
   a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
-  // There are as many blocks as there is room for: more would stand in line, most of them for splits that do not exist.
+  // There are as many blocks as there is room for: more would stand in line, most for splits that short sequences lack.
   const uint32_t room = blocks * units / unsplit / a.cluster * a.cluster;
   a.split_blocks = a.many_rows != 0 ? a.most_splits : std::clamp(room, a.cluster, a.most_splits);
 }

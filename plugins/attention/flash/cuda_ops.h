@@ -21,7 +21,7 @@ inline constexpr uint32_t kSteadyRows = 16;  // in a step of up to so many rows,
 // Groups of keys that share zeros and steps are whole multiples of so many: a tile of decoding's has keys of one group.
 inline constexpr uint32_t kKeysOfGroup = 32;
 
-// A plain struct that is kept in the program.
+// This is a plain struct that is kept in the program.
 struct GpuArgs {
   cuda::KvLayout kv;
   int64_t q_row, out_row;                     // from row to row, in floats
@@ -43,7 +43,7 @@ struct GpuArgs {
   uint32_t most_splits;   // any row may have so many
   uint32_t split_blocks;  // so many blocks of the grid share a row's splits
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
-  uint32_t depth;         // stages of the ring of a warp that is a team, see TeamShape; 0: blocks are teams
+  uint32_t depth;         // a warp that is a team has a ring of so many stages, see TeamShape; 0: blocks are teams
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
   // One half of a view with a tail has these, and no other view; see recent.h.
   uint32_t hidden, joining;

@@ -34,7 +34,7 @@ struct TeamShape {
   // A team has in shared memory: [warp][stage] tiles of K or V, then a tile of queries, then kZeroBytes of zeros. When
   // all is multiplied, the rings' place is used for [warp][query][kPartialRow] f32, and after it SplitResult.
   static constexpr uint32_t kRingBytes = kWarpsOfTeam * kStages * kTileBytes, kZeroBytes = 128;
-  static constexpr uint32_t kPartialRow = D + 8;  // floats; the padding spreads rows over the banks
+  static constexpr uint32_t kPartialRow = D + 8;  // in floats; the padding spreads rows over the banks
   static constexpr uint32_t kPartialBytes = kWarps * kMostQueries * kPartialRow * 4;
   static_assert(kWarpTeams || kPartialBytes + kQueries * (8 + D * 4) <= kRingBytes);
 

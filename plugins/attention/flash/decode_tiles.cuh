@@ -164,7 +164,7 @@ class CodedTileLoader {
     if (past <= t.end && (past <= t.from || t.token >= t.to)) return;  // all are left alone
     const cuda::KvPlane& plane = from_.plane;
     const auto is_own = [&](uint32_t token) { return token < t.end && token >= t.from && token < t.to; };
-    // The lane's own token's scale, which comes while rows are asked for.
+    // The lane has its own token's scale, which comes while rows are asked for.
     const uint32_t own_row = threadIdx.x % 32, own_token = t.token + own_row;
     const bool scales_it = !kChannels && own_row < Tile::kKeys && (is_own(own_token) || own_token >= t.end);
     __half scale = __ushort_as_half(0);

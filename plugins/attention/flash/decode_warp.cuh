@@ -22,7 +22,7 @@ struct WarpState {
   float out[D / 16][4] = {};            // [16 dimensions][an mma's sums]: of weighted values
 };
 
-// Over the eight lanes that share a column of an mma's sums.
+// These go over the eight lanes that share a column of an mma's sums.
 __device__ __forceinline__ float column_max(float x) {
   for (uint32_t d = 4; d < 32; d *= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
   return x;

@@ -1,7 +1,7 @@
 // kernels.h has these, once for each instruction set (tenon_add_kernels). Vectors are those of tenon/sdk/cpu/vector.h, as
 // wide as a register; lanes are keys while scores are made, and dimensions while values are added.
 //
-// An example: 8 queries (4 rows, 2 heads that share keys) of 128 dimensions against a block of 64 keys, under AVX-512.
+// An example has 8 queries (4 rows, 2 heads that share keys) of 128 dimensions and a block of 64 keys, under AVX-512.
 // load_keys() converts the keys, 16 of them by 16 dimensions at a time, and transposes each such square in registers:
 // (128 dimensions, 64 keys) f32. scores() takes 6 queries with all 64 keys, which are 24 accumulators; each step of d
 // broadcasts one number of each query and reads 4 vectors of keys. The 2 queries that are left are taken one by one.

@@ -13,7 +13,7 @@ namespace tenon::flash {
 
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
 inline constexpr uint32_t kQueries = 16;    // a team that is a block has so many: rows of a matrix product
-inline constexpr uint32_t kFewQueries = 8;  // for one that is a warp or reads codes: columns of a product
+inline constexpr uint32_t kFewQueries = 8;  // one that is a warp or reads codes has so many: columns of a product
 inline constexpr uint32_t kDeepest = 12;    // see TeamShape
 // A multiprocessor has so many blocks: each works while the others wait for keys and values. Codes bring more elements in the same
 // time, and unpacking them needs more warps; rings of long keys by channel have room for as many as plain ones.

@@ -90,7 +90,7 @@ class Step {
 struct RunRows {
   uint32_t head, begin, end;
 };
-// This attends with rows of one sequence against one KV head.
+// This is a run of rows of one sequence against one KV head.
 class Run {
  public:
   Run(const AttendArgs& a, const sdk::Part& part, const Step& step, const RunRows& rows);

@@ -37,7 +37,7 @@
 
 namespace tenon::slot_cache {
 
-// The parameter of the caches that can have a tail.
+// The caches that can have a tail have this parameter.
 inline constexpr auto kTail =
     sdk::integer({.name = "tail",
                   .doc = "So many newest tokens are read in fp16, which takes their memory besides; 0 = none",
@@ -168,7 +168,7 @@ class SlotCache {
   uint32_t planes_a_layer() const { return (scaled() ? 4 : 2) + (policy_.tail != 0 ? 2 : 0); }
   uint32_t layers() const { return static_cast<uint32_t>(planes_.size() / planes_a_layer()); }
   uint64_t row_bytes(const Plane& p) const { return sdk::kv_row_bytes(p.format, p.dim); }
-  // The rows that cells [first, first + count) of a page have in a plane.
+  // Returns how many rows cells [first, first + count) of a page have in a plane.
   static uint64_t rows_of(const Plane& p, uint64_t first, uint64_t count) {
     return count == 0 ? 0 : (first + count - 1) / p.cells_a_row - first / p.cells_a_row + 1;
   }

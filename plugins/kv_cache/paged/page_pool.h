@@ -43,7 +43,7 @@ class PagePool {
   struct Page {
     uint32_t holders = 0;
     uint32_t next_of_bucket = kNone;
-    uint32_t older = kNone, newer = kNone;  // among those that nobody holds and that can be found
+    uint32_t older = kNone, newer = kNone;  // they link those that nobody holds and that can be found
     uint64_t text = kNothing, before = kNothing;
   };
 

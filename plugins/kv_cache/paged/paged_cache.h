@@ -1,4 +1,4 @@
-// A cache in small pages of one pool, which sequences take as they grow, give back, and share where they begin alike.
+// This cache has small pages of one pool, which sequences take as they grow, give back, and share where they begin alike.
 //
 // At any time a sequence holds the pages of its first `held` columns. Its first `fixed` tokens were said to be in the
 // cache (by a fork, an import, or share()), so no step writes below `fixed` before the sequence is cut further. Pages
@@ -67,7 +67,7 @@ class PagedCache : public slot_cache::SlotCache {
   uint32_t first_column(uint32_t group, uint32_t slot, uint32_t kv_len) const {
     return std::max(groups_[group].of_slot[slot].first, first_needed(group, kv_len) / page_tokens());
   }
-  // The page of a group that holds fixed tokens of the sequence and will be written to, or kNone.
+  // Returns the page of a group that holds fixed tokens of the sequence and will be written to, or kNone.
   uint32_t mixed_page(uint32_t group, uint32_t slot, uint32_t kv_len);
   void check_room(uint32_t group, uint32_t slot, uint32_t kv_len);
   // Throws Failed where the sequence has no pages for so many tokens.

@@ -62,7 +62,7 @@ void summarize(const SummaryArgs& a, const Part& part) {
   }
 }
 
-// Sums in an order that does not depend on the instruction set; n is a multiple of 8.
+// Returns x . y, summed in an order that does not depend on the instruction set; n is a multiple of 8.
 float dot(const float* x, const float* y, uint32_t n) {
   constexpr uint32_t kLanes = 8;
   float sum[kLanes] = {};

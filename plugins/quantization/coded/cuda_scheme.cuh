@@ -24,7 +24,7 @@ struct DeviceCoding {
   __device__ uint32_t chunk() const { return group < 64 ? 64 : group; }
 };
 
-// A group's scale as it is held.
+// This is a group's scale as it is held.
 struct HeldScale {
   float scale = 0;    // kGroup, kZeroPoint
   uint32_t code = 0;  // kTwoLevel: it counts multiples of the row's scale

@@ -26,7 +26,7 @@ namespace avx512_vnni {
 extern const sdk::cpu::PackedTable kPacked;
 }
 
-// The kernels of a scheme that also has products of x in 16 bits, which are for instruction sets with dot products of bytes.
+// Returns a scheme's kernels with those of products of x in 16 bits, for instruction sets with dot products of bytes.
 inline sdk::cpu::Kernels wide_kernels(sdk::cpu::Isa isa, sdk::cpu::PackingOf packing) {
   return sdk::cpu::KernelSets{&scalar::kKernels,  &avx2::kKernels,       &avx512::kKernels,
                               &avx_vnni::kPacked, &avx512_vnni::kPacked, packing}

@@ -36,7 +36,7 @@ template <class C>
 concept WeightCodes = requires(const Range& range, float w, const Scale& scale, uint32_t code) {
   { C::scale_of(range) } -> std::same_as<Scale>;    // Returns the scale of the weights in that range.
   { C::code(w, scale) } -> std::same_as<uint32_t>;  // Returns the code of w; w and its scale are finite.
-  { C::is_nan(code) } -> std::same_as<bool>;  // True of a code that a file may have and that stands for no number.
+  { C::is_nan(code) } -> std::same_as<bool>;        // Says whether a code may be in a file and stands for no number.
 };
 
 // It rounds to the nearest whole number, halves to even. x: within 2^22 of 0.

@@ -41,7 +41,7 @@ constexpr float row_scale(float largest) {
 // An op rounds rows of x, after RMSNorm where that was claimed. It makes (rows, parts, k): each part has a scale of its own.
 struct RoundArgs {
   uint32_t k, rows, parts;
-  uint32_t experts;   // that have sets of scales; 0: there is one
+  uint32_t experts;   // so many have sets of scales; 0: there is one
   uint32_t has_norm;  // 1: the operand after kRoundedLive is RMSNorm's weights, f32[k]
   // 1: the operand after these is f32[sets][parts], and of a routed site the rows' experts follow; 0: each row has a scale.
   uint32_t has_scales;

@@ -79,7 +79,7 @@ bool is_stored(const tenon_matrix& m) {
 
 enum class Scales { kMatrix, kRow, kBlock };
 
-// The shapes that scales may have, the usual one first.
+// Scales may have these shapes, the usual one first.
 struct ScaleShape {
   Scales of;
   uint32_t rank;

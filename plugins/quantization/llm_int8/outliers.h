@@ -7,7 +7,7 @@
 
 namespace tenon::llm_int8 {
 
-// The device has so many `threads`, by which columns are cut.
+// Columns are cut by the device's `threads`.
 void record_outliers(const sdk::cpu::LinearSite& site, uint32_t threads, const tenon_linear_call& call,
                      sdk::Recorder& rec);
 

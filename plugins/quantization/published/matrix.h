@@ -77,7 +77,7 @@ T value_at(const tenon_slice& slice, uint64_t i) {
   return value;
 }
 
-// Numbers of a tensor in f32, f16 or bf16, each of which must be finite and, where the form has none below 0, not negative.
+// These are a tensor's numbers in f32, f16 or bf16. Each must be finite and, where the form has none below 0, not negative.
 class Floats {
  public:
   enum class Sign { kAny, kNotNegative, kPositive };

@@ -7,7 +7,7 @@
 
 namespace tenon::rows {
 
-// The group of int4_group_of_range(), with the zero point of those tried that leaves the least mean |w - what it stands for|.
+// Returns int4_group_of_range() with that zero point of those tried which leaves the least mean |w - what it stands for|.
 Int4Group int4_group_by_hqq(const float* w, uint32_t n);
 
 }  // namespace tenon::rows

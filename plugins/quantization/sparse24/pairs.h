@@ -1,4 +1,4 @@
-// The columns that a quad of packed rows may keep, by number.
+// A quad of packed rows may keep these columns, by number.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,7 @@ class Continuous : public sdk::Scheduler<Continuous> {
     if (victim != TENON_NO_SEQUENCE) schedule.preempt(victim);
     uint32_t rows = decode(w, victim, schedule);
     uint32_t slots = w.free_slots() + (victim == TENON_NO_SEQUENCE ? 0 : 1), runs = 0;
-    uint64_t held = 0;  // pages that those who run will still take
+    uint64_t held = 0;  // those who run will still take so many pages
     for (uint32_t i = 0; i < w.size(); ++i) {
       const tenon_sequence s = w[i];
       if (s.phase == TENON_SEQUENCE_WAITS || i == victim) continue;

@@ -14,11 +14,11 @@
 
 namespace tenon::continuous {
 
-// A sequence that has prompt left to compute.
+// This is a sequence that has prompt left to compute.
 struct Candidate {
   uint32_t index = 0;    // the workload has it under this index
   bool waits = false;    // it waits for a slot
-  int64_t priority = 0;  // it has what its own waiting adds
+  int64_t priority = 0;  // it includes what its own waiting adds
   int64_t rank = 0;      // it is the priority among other clients' candidates, with what its client's waiting adds
   uint64_t id = 0, client = 0;
   uint32_t pending = 0;
