@@ -26,7 +26,7 @@ class ExpressionParser {
   ExpressionParser(TokenStream& tokens, std::map<std::string, uint32_t, std::less<>>& names)
       : tokens_(tokens), names_(names) {}
 
-  // An expression, or several with commas in between, which are a tuple. with_conditional: "a if b" is read as one.
+  // Reads an expression, or several with commas, which are a tuple. with_conditional: "a if b" is read as one.
   ExpressionPtr tuple(bool with_conditional = true);
   ExpressionPtr expression(bool with_conditional = true);
   // Names, attributes of namespaces if they are allowed, and tuples of them.
@@ -123,7 +123,7 @@ class ExpressionParser {
   ExpressionPtr test(ExpressionPtr of);
   ArgumentExpressions arguments();
   void argument(ArgumentExpressions& into);
-  // Operands with these signs in between, from the left.
+  // Reads operands with these signs in between, from the left.
   ExpressionPtr chain(ExpressionPtr (ExpressionParser::*operand)(),
                       std::initializer_list<std::pair<std::string_view, Operator>> signs);
   // A chain is at most so long, since it becomes as deep.

@@ -1,4 +1,4 @@
-// Filters of texts, numbers and single values; list_filters.cc has those that go through lists.
+// These filters take texts, numbers and single values; list_filters.cc has those that go through lists.
 #include "filters.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The filters of Jinja: what stands after a vertical bar.
+// These are the filters of Jinja: what stands after a vertical bar.
 #pragma once
 
 #include <string_view>

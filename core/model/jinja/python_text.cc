@@ -281,7 +281,7 @@ Value to_json(Run& run, const Value& value, const JsonStyle& style) {
 
 namespace {
 
-// One field of the operator %: %[flags][width][.precision]type.
+// This is one field of the operator %: %[flags][width][.precision]type.
 struct PercentField {
   std::string flags;
   int width = 0, precision = -1;
@@ -391,7 +391,7 @@ Value percent_format(Run& run, const Text& format, const Value& values) {
 
 namespace {
 
-// A field of str.format() without its braces: name[.attribute][[element]][!conversion].
+// This is a field of str.format() without its braces: name[.attribute][[element]][!conversion].
 class BraceField {
  public:
   BraceField(Run& run, const Arguments& arguments, size_t& next) : run_(run), arguments_(arguments), next_(next) {}

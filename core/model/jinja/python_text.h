@@ -24,9 +24,9 @@ struct JsonStyle {
 };
 Value to_json(Run& run, const Value& value, const JsonStyle& style);
 
-// format % values
+// This is `format % values`.
 Value percent_format(Run& run, const Text& format, const Value& values);
-// format.format(arguments)
+// This is format.format(arguments).
 Value brace_format(Run& run, const Text& format, const Arguments& arguments);
 
 }  // namespace tenon::jinja

@@ -1,4 +1,4 @@
-// One rendering of a template: its variables, its output, and how much of its limits it has used.
+// This is one rendering of a template: it has the variables, the output, and how much of the limits is used.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Run {
   // A text that was made.
   Value made(Text text);
 
-  // The place in the source that a failure is about.
+  // A failure names this place in the source.
   void at(uint32_t offset) { offset_ = offset; }
   uint32_t offset() const { return offset_; }
 

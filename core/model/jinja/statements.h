@@ -1,5 +1,5 @@
-// Statements of a template: what stands between {% and %}, and the text around. They are made by the parser and never
-// change.
+// These are the statements of a template: what stands between {% and %}, and the text around. The parser makes them,
+// and they never change.
 #pragma once
 
 #include <memory>
@@ -59,7 +59,7 @@ class Data : public Statement {
   Text text_;
 };
 
-// {{ what }}
+// This is {{ what }}: it writes a value to the output.
 class Output : public Statement {
  public:
   Output(uint32_t at, ExpressionPtr what) : Statement(at), what_(std::move(what)) {}
@@ -121,7 +121,7 @@ class For : public Statement {
   Parts parts_;
 };
 
-// {% set target = value %}
+// This is {% set target = value %}.
 class Set : public Statement {
  public:
   Set(uint32_t at, Target target, ExpressionPtr value)
@@ -160,7 +160,7 @@ class With : public Statement {
   ScopedBlock block_;
 };
 
-// The parameters and the text of a macro or of a call block.
+// This holds the parameters and the text of a macro or of a call block.
 struct MacroBody {
   struct Parameter {
     uint32_t number;
@@ -171,7 +171,7 @@ struct MacroBody {
   std::string name;
   std::vector<Parameter> parameters;
   ScopedBlock block;
-  // The numbers of the names varargs, kwargs and caller if the macro mentions them.
+  // These are the numbers of the names varargs, kwargs and caller if the macro mentions them.
   std::optional<uint32_t> varargs, kwargs, caller;
 };
 
@@ -185,7 +185,7 @@ class Macro : public Statement {
   MacroBody body_;
 };
 
-// {% call(parameters) macro(arguments) %}
+// This is {% call(parameters) macro(arguments) %}.
 class CallBlock : public Statement {
  public:
   CallBlock(uint32_t at, std::unique_ptr<const Call> call, MacroBody body)
@@ -197,7 +197,7 @@ class CallBlock : public Statement {
   MacroBody body_;
 };
 
-// {% break %} or {% continue %}
+// This is {% break %} or {% continue %}.
 class Jump : public Statement {
  public:
   Jump(uint32_t at, Flow flow) : Statement(at), flow_(flow) {}

@@ -28,7 +28,7 @@ bool is_word(char32_t c) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_PC:
       return true;
-    // Other_Alphabetic: circled and squared letters.
+    // Other_Alphabetic has circled and squared letters.
     case UTF8PROC_CATEGORY_SO:
       return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
              (c >= 0x1F170 && c <= 0x1F189);

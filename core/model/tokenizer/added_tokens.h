@@ -20,14 +20,14 @@ struct AddedToken {
   bool rstrip = false;       // true: it takes the white space after it
 };
 
-// A stretch of text, or a token in its place (id >= 0).
+// This is a stretch of text, or a token in its place (id >= 0).
 struct TextOrToken {
   size_t begin;
   size_t end;
   int32_t id;
 };
 
-// Half-open byte ranges.
+// These are half-open byte ranges.
 struct TextRange {
   size_t begin;
   size_t end;

@@ -41,7 +41,7 @@ const std::vector<std::string>& tokens_of(const Weights& weights) {
   return *tokens;
 }
 
-// One per token; all normal if the file has none.
+// Returns one type per token; all are normal if the file states none.
 std::vector<PieceType> types_of(const Weights& weights, size_t tokens) {
   const auto* types = find_array<int64_t>(weights, "token_type");
   std::vector<PieceType> result(tokens, PieceType::kNormal);

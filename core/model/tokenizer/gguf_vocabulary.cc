@@ -30,7 +30,7 @@ constexpr std::string_view kProbe =
     "\xE4\xBD\xA0\xE5\xA5\xBD\xE4\xB8\x96\xE7\x95\x8C\xE3\x80\x82\xE3\x81\x82\xE3\x81\x84\xE3\x82\xAB\xE3\x82\xBF "
     "\xEC\x95\x88\xEB\x85\x95 \xF0\x9F\x98\x80\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD \xC2\xA0nbsp \xE3\x80\x80wide   ";
 
-// A model that has nothing but its tokenizer.
+// This is a model that has nothing but its tokenizer.
 class Vocabularied final : public weights::TableWeights {
  public:
   explicit Vocabularied(const MetadataMap& metadata) : TableWeights({"gguf", {}, metadata}, {"the GGUF metadata"}) {}

@@ -1,4 +1,4 @@
-// Regular expressions of tokenizers, on PCRE2 (compiled to machine code where it can). Every text is well-formed UTF-8.
+// Regular expressions of tokenizers run on PCRE2, as machine code where it has that. Every text is well-formed UTF-8.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// The pre-tokenizers that GGUF files name (tokenizer.ggml.pre), each as its model's tokenizer.json states it.
+// This has the pre-tokenizers that GGUF files name (tokenizer.ggml.pre), each as its model's tokenizer.json states it.
 #pragma once
 
 #include <string>

@@ -7,7 +7,7 @@
 namespace tenon::text {
 namespace {
 
-// Length of the sequence that a lead byte opens and the range of its second byte (table 3-7); 0 for no lead byte.
+// This is the length of the sequence that a lead byte opens, 0 for no lead byte, and the range of its second byte.
 struct Lead {
   uint8_t length;
   uint8_t low;

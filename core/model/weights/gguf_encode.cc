@@ -133,7 +133,7 @@ EncodeBlock block_encoder(tenon_format format) {
   }
 }
 
-// A float of 16 bits.
+// This describes a float of 16 bits.
 struct ShortFloat {
   uint16_t infinity;
   const char* too_large;  // why a weight that would be infinite is refused

@@ -32,7 +32,7 @@ std::optional<int64_t> integer(const GgufFile& file, std::string_view key) {
   throw Error(ErrorCode::kModel, {path.string()}, message);
 }
 
-// The name that `path` has as part of `count`, checked against what the file says of itself.
+// Returns the name that `path` has as part of `count`, checked against what the file says of itself.
 PartName part_name(const std::filesystem::path& path, int64_t count) {
   const auto name = PartName::parse(path);
   if (!name || name->count != count) {

@@ -12,7 +12,7 @@ namespace tenon::weights {
 namespace {
 
 constexpr uint32_t kVersion = 3;
-// Types of metadata values.
+// These are the types of metadata values.
 constexpr uint32_t kTypeU32 = 4, kTypeI32 = 5, kTypeF32 = 6, kTypeBool = 7, kTypeString = 8, kTypeArray = 9,
                    kTypeU64 = 10, kTypeI64 = 11;
 

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr char kWeightsName[] = "model.safetensors";
 constexpr size_t kHeaderAlignment = 8;
 
-// A tensor of the file, and where its bytes go on.
+// This is a tensor of the file, and where its bytes go on.
 struct Target {
   WeightTensor tensor;
   uint64_t at = 0;

@@ -83,7 +83,7 @@ Location locate(const fs::path& path) {
   return {folder, index, {}};
 }
 
-// Tensor name -> file name.
+// This maps a tensor's name to its file's name.
 using WeightMap = std::map<std::string, std::string>;
 
 WeightMap read_index(const fs::path& path) {

@@ -1,4 +1,4 @@
-// The models that "synthetic:NAME" stands for: shapes as their publishers' config.json states them.
+// "synthetic:NAME" stands for one of these models; the shapes are as their publishers' config.json states them.
 #pragma once
 
 #include <cstdint>

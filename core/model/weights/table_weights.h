@@ -1,4 +1,4 @@
-// Weights whose tensors and metadata are tables in memory; the readers differ in where the bytes come from.
+// These weights have their tensors and metadata as tables in memory; the readers differ in where the bytes come from.
 #pragma once
 
 #include <map>

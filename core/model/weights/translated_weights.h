@@ -20,7 +20,7 @@ struct TensorOrigin {
 // The source must outlive it, unless it is owned.
 class TranslatedWeights final : public TableWeights {
  public:
-  // One origin for each tensor of the contents, then for each unlisted one; throws Error(kModel) where two tensors have one name.
+  // Each tensor of the contents, then each unlisted one, has one origin; throws Error(kModel) where two have one name.
   TranslatedWeights(const Weights& source, Contents contents, std::vector<TensorOrigin> origins);
 
   // The source lives as long as this object then.

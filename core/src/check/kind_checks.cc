@@ -75,7 +75,7 @@ void kv_cache(const Instance& i) {
   if (footprint.n_stores > TENON_MAX_STORES) fail_check("plans more stores than there may be");
 }
 
-// A buffer that shows whether more than its first bytes were written.
+// This buffer shows whether more than its first bytes were written.
 template <class T>
 class Fenced {
  public:

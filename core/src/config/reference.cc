@@ -99,7 +99,7 @@ std::string table(const tenon_param_schema& schema, const std::vector<Structured
   return text;
 }
 
-// The components of a kind by name, each with the devices that it is there for.
+// Returns the components of a kind by name, each with the devices that it is there for.
 std::map<std::string, std::string> devices_by_name(const Registry& registry, const char* kind) {
   std::map<std::string, std::string> all;
   for (const ComponentInfo& info : registry.components(kind)) {

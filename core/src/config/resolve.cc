@@ -56,12 +56,12 @@ class Resolver {
   // Returns the section's table; an empty one if it is not there or is no table, which check_sections() reports.
   const Node& section_node(const char* name) const;
   bool is_malformed(const char* name) const;
-  // Own keys of a table without a component, all others reported.
+  // Returns the own keys of a table without a component; all others are reported.
   ParamValues plain(const Form& form, const Node& node);
-  // A table that names a component; own receives the keys beside the component's.
+  // Resolves a table that names a component; own receives the keys beside the component's.
   ComponentConfig component(const Form& form, const char* kind, const Node& node, ParamValues& own);
   ComponentConfig section_component(const char* name, ParamValues& own);
-  // A link of the sampler's chain: a table or a name.
+  // Resolves a link of the sampler's chain: a table or a name.
   std::optional<ComponentConfig> sampler_link(const std::string& label, const Node& node);
 
   void set_own(const Form& form, const Table& keys, ParamValues& own);
@@ -297,7 +297,7 @@ void Resolver::quantization_overrides(const Node& list, std::vector<Quantization
   }
 }
 
-// The sections of a model and what it is stored and computed with.
+// Resolves the sections of a model and of what it is stored and computed with.
 void Resolver::instance(ModelInstanceConfig& to, ModelPath path) {
   model(path, to.model);
   ParamValues scheme(*section("quantization").keys), cache(*section("kv_cache").keys),

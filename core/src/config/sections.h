@@ -9,7 +9,7 @@
 
 namespace tenon::config {
 
-// A key that holds no plain value.
+// This is a key that holds no plain value.
 struct StructuredKey {
   const char* name;
   const char* form;  // "an array of tables"

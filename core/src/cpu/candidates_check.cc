@@ -16,7 +16,7 @@ namespace {
 
 using sdk::Part;
 
-// The operands that state one set of candidates; id and count of SPARSE alone.
+// These operands state one set of candidates; id and count belong to SPARSE alone.
 struct Form {
   uint32_t sparse, cap, vocab;
   int32_t logits, id, count;  // numbers of operands
@@ -35,7 +35,7 @@ CandidateRow row_of(const Form& form, const Part& p, uint32_t row) {
           p.ptr<const int32_t>(form.count)[row]};
 }
 
-// True for NaN and +infinity, which VERIFY tells of. -ffast-math would fold std::isnan() away.
+// Returns true for NaN and +infinity, which VERIFY tells of. -ffast-math would fold std::isnan() away.
 bool special(float logit) {
   constexpr uint32_t kExponent = 0x7F800000U, kMinusInfinity = 0xFF800000U;
   const uint32_t bits = std::bit_cast<uint32_t>(logit);
@@ -46,7 +46,7 @@ bool count_is_sound(const CandidateRow& row) {
   return row.count >= 0 && row.count <= static_cast<int32_t>(row.cap);
 }
 
-// Without a branch a logit, so that the loop is done for several at once.
+// It has no branch for each logit, so that the loop is done for several at once.
 bool can_choose(const CandidateRow& row) {
   constexpr uint32_t kMinusInfinity = 0xFF800000U;
   uint32_t possible = 0;

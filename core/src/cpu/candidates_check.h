@@ -8,7 +8,7 @@
 
 namespace tenon {
 
-// A row of candidates in the host's memory.
+// This is a row of candidates in the host's memory.
 struct CandidateRow {
   uint32_t vocab, cap;
   const float* logits;

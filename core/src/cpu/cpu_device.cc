@@ -84,7 +84,7 @@ class CpuDevice : public sdk::ComponentDefaults {
   const tenon_device* instance_table() const { return &table_; }
 
  private:
-  // Pages of their own: zero, and resident only once they are touched, so that a cache costs what is in it.
+  // The memory has its own pages: zero, and resident only once they are touched, so that a cache costs what is in it.
   static tenon_status alloc(void*, uint32_t, uint64_t bytes, void** out, tenon_reason* why) noexcept {
     return sdk::guard(why, [&] {
       void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,4 +1,4 @@
-// The engine's side of the kind `grammar`: compiles what requests state, keeps what was compiled, and asks for masks.
+// This is the engine's side of the kind `grammar`: it compiles what requests state, keeps it, and asks for masks.
 #pragma once
 
 #include <future>
@@ -35,7 +35,7 @@ class GrammarMatcher {
   void* matcher_ = nullptr;
 };
 
-// The component, and what matchers and grammars need of it.
+// This holds the component, and what matchers and grammars need of it.
 struct GrammarHost {
   GrammarHost(std::shared_ptr<Registry> libraries, HostEnv::Log log)
       : registry(std::move(libraries)), env(std::move(log)) {}

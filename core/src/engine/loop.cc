@@ -224,7 +224,7 @@ void Loop::fill_batch() {
   if (masked_.empty()) batch_.mask.clear();
 }
 
-// The batch of the step that was launched ahead: every sequence goes on after what the step before it accepted.
+// Makes the batch of the step that was launched ahead: every sequence goes on after what the step before it accepted.
 void Loop::move_batch_on() {
   for (size_t i = 0; i < batch_.seq_slot.size(); ++i) {
     const auto first = static_cast<size_t>(batch_.seq_row[i]), end = static_cast<size_t>(batch_.seq_row[i + 1]);

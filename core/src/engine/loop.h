@@ -50,12 +50,12 @@ class Loop {
   RunStats totals() const;  // [any thread] as of the end of the last step
 
  private:
-  // A row of a step and what was chosen for it.
+  // This is a row of a step and what was chosen for it.
   struct Chosen {
     int32_t token = 0;
     std::span<const float> logits;  // (vocab), empty if nobody wants them
   };
-  // A sequence that has no next token.
+  // This is a sequence that has no next token.
   struct Broken {
     Sequence* sequence;
     uint32_t cached;  // tokens of it that were in the cache before the step
@@ -66,7 +66,7 @@ class Loop {
     uint32_t rows;
   };
 
-  // loop.cc
+  // These are in loop.cc.
   void welcome();
   void dismiss();
   void hand_over(Sequence& s);
@@ -88,7 +88,7 @@ class Loop {
   void record_prompt(const Sequence& s, uint32_t rows) const;
   void end_broken();
 
-  // plan.cc
+  // These are in plan.cc.
   bool plan();
   bool list();
   void describe();
@@ -124,7 +124,7 @@ class Loop {
   std::vector<uint32_t> free_slots_;
   bool changed_ = false;  // somebody came or left since the scheduler was asked
 
-  // The step that is planned, or launched ahead.
+  // These are of the step that is planned, or launched ahead.
   std::vector<Share> shares_;
   StepBatch batch_;
   bool round_ = false;  // the draft model makes all of its drafts

@@ -13,7 +13,7 @@
 namespace tenon {
 namespace {
 
-// Plans in a row that may end without a step, for each sequence: pre-empting is no progress by itself.
+// So many plans in a row, for each sequence, may end without a step: pre-empting is no progress by itself.
 constexpr uint32_t kFruitlessPlans = 4;
 
 }  // namespace
@@ -160,7 +160,7 @@ void Loop::load(Sequence& s, uint32_t rows) {
   s.loads = s.doubtful = false;
 }
 
-// Its beginning, its sampler's parameters and its key; says whether the request is sound.
+// Sets its beginning, its sampler's parameters and its key; says whether the request is sound.
 bool Loop::start(Sequence& s, uint32_t rows) {
   try {
     if (s.loads) load(s, rows);

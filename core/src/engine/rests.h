@@ -1,6 +1,6 @@
-// Who rests. A program takes nearly as long for few live rows as for many, so a step can make fewer tokens a second with
-// one sequence more than the next smaller program has rows. Where measured times say that, as many sequences as that
-// program has rows run, and the others rest: they keep their slot and their cache, and have no row in the step.
+// This decides who rests. A program takes nearly as long for few live rows as for many, so a step can make fewer tokens
+// a second with one sequence more than the next smaller program has rows. Where measured times say that, as many
+// sequences as that program has rows run, and the others rest: they keep slot and cache, and have no row in the step.
 //
 // An example: programs of 64 and 96 rows take 4.05 and 4.76 ms. 64 sequences make 15.8 tokens in a millisecond and 65 of
 // them 13.7, so one rests. 80 make 16.8, so nobody does.
@@ -29,7 +29,7 @@ struct Rest {
 // Thread: the one that steps.
 class Rests {
  public:
-  // programs: their rows, ascending. steps: those of a turn; 0: nobody rests.
+  // `programs` are their rows, ascending. `steps` are those of a turn; with 0 nobody rests.
   Rests(std::vector<uint32_t> programs, uint32_t steps);
 
   struct Member {

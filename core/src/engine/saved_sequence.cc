@@ -72,7 +72,7 @@ class Checksum {
   std::array<uint64_t, kAlignment / sizeof(uint64_t)> sums_{1, 2, 3, 4, 5, 6, 7, 8};
 };
 
-// The parts of a file in their order.
+// These are the parts of a file in their order.
 struct Parts {
   Header header;
   std::span<const std::byte> facts, tokens, cells;

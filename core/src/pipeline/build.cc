@@ -31,7 +31,7 @@ tenon_bounds largest_of(const std::vector<tenon_bounds>& shapes) {
   return all;
 }
 
-// "sampler.top_k (k = 40)".
+// Returns "sampler.top_k (k = 40)" and the like.
 std::string described(const Instance& instance, const ParamValues& params) {
   std::string values;
   for (size_t i = 0; i < params.schema().count; ++i) {

@@ -30,7 +30,7 @@ struct ChainOp {
 
   std::string name() const;
   bool in_place() const;
-  // True: such ops over columns that lie side by side can be one op over all of them, in place.
+  // Returns whether such ops over columns that lie side by side can be one op over all of them, in place.
   bool joins() const;
   // Returns the columns of y if x has so many. Throws Error(kModel) with the op's reason.
   int64_t columns(const std::string& path, int64_t x) const;
@@ -53,9 +53,9 @@ ChainOp append_op(const AttentionDecl& attention);
 inline constexpr char kSinksOp[] = "attention_sinks";
 ChainOp sinks_op(const AttentionDecl& attention, VectorId logits);
 
-// True: both do the same with the same vectors.
+// Returns whether both do the same with the same vectors.
 bool equal(const OpChain& a, const OpChain& b);
-// One chain for columns side by side, if their chains are alike. join: one vector of several.
+// Makes one chain for columns side by side, if their chains are alike. join() makes one vector of several.
 std::optional<OpChain> joined_chain(const std::vector<const OpChain*>& chains,
                                     const std::function<VectorId(const std::vector<VectorId>&)>& join);
 

@@ -16,7 +16,7 @@ std::string without_layer(const std::string& path);
 // under "layers.0-3,7.mlp.down".
 class DecisionLog {
  public:
-  // name: of the model instance, which all paths begin with.
+  // `name` is the model instance's; all paths begin with it.
   explicit DecisionLog(std::string name) : name_(std::move(name)) {}
 
   void note(const std::string& path, const std::string& text);

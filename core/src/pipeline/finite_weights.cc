@@ -13,7 +13,7 @@
 namespace tenon {
 namespace {
 
-// Rows [first, end) of a tensor. A vector is one row.
+// These are rows [first, end) of a tensor. A vector is one row.
 struct Rows {
   const WeightTensor* tensor;
   int64_t first = 0, end = 1;
@@ -47,7 +47,7 @@ std::string problem_of(const Weights& weights, const Rows& rows) {
   return "";
 }
 
-// True: ops of that path belong to the site.
+// Returns whether ops of that path belong to the site.
 bool belongs(const Declared& declared, const Site& site, const std::string& path) {
   const auto is_attention = [&](const AttentionLayer& layer) {
     return layer.decl.path == path && &declared.sites[layer.qkv] == &site;

@@ -39,7 +39,7 @@ std::byte* Pipeline::Impl::place(MemoryKind kind) {
     return nullptr;
   }
   auto* const base = static_cast<std::byte*>(context.memory().alloc_zeroed(space, bytes, to_string(kind)));
-  // All of it will be read, over and over; of a cache only what is in use should be resident.
+  // All of a weight's memory will be read, over and over; of a cache only what is in use should be resident.
   if (kind == MemoryKind::kWeights && !context.queues() && base != nullptr) ::madvise(base, bytes, MADV_HUGEPAGE);
   std::byte* next = base;
   for (size_t i = 0; i < storages.size(); ++i) {

@@ -40,7 +40,7 @@ class ModelInstance {
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
   // The steps of building, in this order. Nothing is allocated on the device.
   void declare(uint32_t capacity);
-  // shapes: the bounds of every program that runs this model; claims go by their index. Throws Error with every refusal.
+  // `shapes` are the bounds of every program of this model; claims go by their index. Throws Error with every refusal.
   void negotiate(std::vector<tenon_bounds> shapes);
   void add_stores();
   // The rows that are handed in to a part are in this storage, f32 (rows, width).

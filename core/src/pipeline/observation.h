@@ -1,4 +1,4 @@
-// Schemes that see what goes into products: their states, and the ops that add to them. See CALIBRATION in
+// This serves schemes that see what goes into products: their states, and the ops that add to them. See CALIBRATION in
 // tenon/abi/quantization.h.
 #pragma once
 
@@ -25,7 +25,7 @@ class Observation {
   bool ask(const Site& site, const std::string& description, StorageTable& storages);
   // Records what adds to the states of the site. rows: all but the state, x as the product takes it.
   void record(const Site& site, const tenon_observe_call& rows, ProgramRecording& recording) const;
-  // The state of the site that holds the matrix, read from the device; empty if nobody watches it.
+  // Returns the state of the site that holds the matrix, read from the device; empty if nobody watches it.
   std::vector<std::byte> read(const std::string& matrix, const StorageTable& storages) const;
 
  private:

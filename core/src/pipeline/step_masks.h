@@ -1,4 +1,4 @@
-// The masks of a step's out rows (TENON_F_MASK): where they lie, and how the host writes them.
+// This knows where the masks of a step's out rows (TENON_F_MASK) lie, and how the host writes them.
 //
 // A token cannot be masked before the one before it is known, but the model's ops need no mask: on a device with queues
 // the masks are made while those are under way, in the host's memory, and one copy before the rest of the program takes

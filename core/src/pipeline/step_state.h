@@ -1,5 +1,5 @@
-// The step state (TENON_STEP_*): where it lies, how the host writes it between launches, and how the host learns what a
-// step chose.
+// This knows where the step state (TENON_STEP_*) lies, how the host writes it between launches, and how the host learns
+// what a step chose.
 //
 // On a device with queues the host writes a mirror that one copy takes over, and reads the outbox: a ring in host
 // memory to which the last op of every sampling step posts (TENON_F_ADVANCE), so that the next step may already be

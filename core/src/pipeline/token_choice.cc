@@ -30,7 +30,7 @@ void enter_sampler(const ChainLink& link, ModelBuilder& builder) {
   builder.enter("sampler", link.instance.id(), -1);
 }
 
-// The selector at the end of the chain over `given`.
+// Records the selector at the end of the chain over `given`.
 void record_selector(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given, tenon_tid next) {
   ProgramRecording& rec = builder.recording();
   const tenon_sampling s = sampling_of(link, builder, next);
@@ -96,7 +96,7 @@ void record_verify(const ProgramContext& context, ModelBuilder& builder, const S
   }
 }
 
-// The samplers remember the rows that survive.
+// Lets the samplers remember the rows that survive.
 void record_memory(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
   for (size_t i = 0; i < step.given.size(); ++i) {
     const ChainLink& link = context.samplers[i];

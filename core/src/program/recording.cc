@@ -29,7 +29,7 @@ uint64_t tensor_extent(const tenon_tensor& t) {
   return __builtin_add_overflow(extent, uint64_t{block.bytes}, &extent) ? 0 : extent;
 }
 
-// The functions that tenon_recorder points to; ctx is the recording.
+// tenon_recorder points to these functions; ctx is the recording.
 struct ProgramRecording::Callbacks {
   static ProgramRecording& of(void* ctx) { return *static_cast<ProgramRecording*>(ctx); }
 

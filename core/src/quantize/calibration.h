@@ -23,8 +23,8 @@ class Calibration {
   Calibration(const Weights& model, const Tokenizer& tokenizer, const QuantizeCalibration& options,
               const QuantizePlan& plan, const SchemeEncoder& scheme);
 
-  // Matrices that are encoded together, and the vectors that are folded with them, in order: those that are only looked up or in
-  // no model, each layer, those after all layers.
+  // Returns the matrices that are encoded together, and the vectors folded with them, in order: those that are only
+  // looked up or in no model, each layer, those after all layers.
   std::vector<std::vector<const PlannedTensor*>> batches() const;
   // Says where the rows that enter layers are kept: a folder that is there once observe() is called, and may have those of an
   // earlier run.
@@ -36,13 +36,13 @@ class Calibration {
   void observe(std::span<const PlannedTensor* const> batch, const Read& read);
   // Returns the state of a matrix of the batch that was observed last; empty if its scheme does not want to see it.
   std::span<const std::byte> observed(const PlannedTensor& p) const;
-  // Tensor `index` of those that a matrix is written as, which outlives this.
+  // Keeps tensor `index` of those that a matrix is written as; the bytes outlive this.
   void keep(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes);
   // Names what the layers depend on beside the model and the schemes: the tokens and the pipeline.
   std::vector<std::string> asked() const;
 
  private:
-  // All texts run through a part of the model.
+  // This is a run of all texts through a part of the model.
   struct Run {
     ModelPart part;
     std::vector<Observer> observers;

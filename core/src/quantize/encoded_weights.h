@@ -1,4 +1,4 @@
-// A model in which matrices that were encoded are seen as they will be stored.
+// In this model, matrices that were encoded are seen as they will be stored.
 #pragma once
 
 #include <map>

@@ -11,9 +11,9 @@ namespace tenon {
 
 class ModelListing;
 
-// Matrices that share x, and what x is proportional to.
+// These matrices share x, and `source` says what x is proportional to.
 struct Folding {
-  // Elements of a vector: those of a norm, a bias.
+  // These are elements of a vector: those of a norm, or a bias.
   struct Elements {
     std::string tensor;
     int64_t first = 0;

@@ -1,5 +1,5 @@
-// The rows that enter a layer, of all texts of a calibration, in a file beside the layers that are stored: the run of the layer
-// before left them, so that no layer before it need run again.
+// This keeps the rows that enter a layer, of all texts of a calibration, in a file beside the stored layers: the run of
+// the layer before left them, so that no layer before it need run again.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ class KeptRows {
 
   // Begins to write what enters a layer. The folder is there.
   void begin(uint32_t layer);
-  // The next row: f32 (width).
+  // Appends the next row: f32 (width).
   void put(std::span<const float> row);
   // It is whole. Files of other layers go.
   void end();

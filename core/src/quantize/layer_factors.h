@@ -1,4 +1,4 @@
-// The factors of one layer's foldings: what columns and rows of its matrices are multiplied by, and its vectors after that.
+// These are the factors of one layer's foldings: for columns and rows of its matrices, and its vectors after that.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ class LayerFactors {
 
   // nullptr: the matrix has none.
   const MatrixFactors* of(const PlannedTensor& matrix) const;
-  // The vectors of the layer as they are to be stored.
+  // Returns the vectors of the layer as they are to be stored.
   const std::map<const PlannedTensor*, std::vector<float>>& vectors() const { return vectors_; }
 
  private:

@@ -16,15 +16,15 @@ struct PlannedTensor {
   ModelMatrix matrix;                       // it counts if there is a scheme
   MatrixDescription described;              // it counts if there is a scheme
   size_t first = 0;                         // number of its first tensor among those that are written
-  // True: no matrix, but a vector that factors are folded into, written as f32 with the matrices of its layer. Then `matrix`
-  // has its place in the model, and `described` its one tensor.
+  // If true, this is no matrix, but a vector that factors are folded into, written as f32 with the matrices of its
+  // layer. Then `matrix` has its place in the model, and `described` its one tensor.
   bool folded = false;
 
   // A layer at a time is written of these.
   bool by_layer() const { return scheme != nullptr || folded; }
 };
 
-// A folding whose matrices are all written by the whole model's scheme, in terms of the plan.
+// This is a folding whose matrices are all written by the whole model's scheme, in terms of the plan.
 struct PlannedFolding {
   struct Elements {
     const PlannedTensor* vector;

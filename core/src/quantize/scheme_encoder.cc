@@ -1,4 +1,4 @@
-// A component's table as C++: structs filled in, statuses turned into errors, answers checked before they reach a file.
+// This makes C++ of a component's table: structs are filled in, statuses become errors, answers are checked before use.
 #include "scheme_encoder.h"
 
 #include <array>

@@ -34,7 +34,7 @@ class StoredLayers {
   void put(const PlannedTensor& p, size_t tensor, std::span<const std::byte> bytes);
   // The layer is whole: its file appears, and its tensors() are there.
   void end();
-  // The bytes of a tensor of a layer that is stored; mapped as long as this lives.
+  // Returns the bytes of a tensor of a layer that is stored; they are mapped as long as this lives.
   std::span<const std::byte> tensor(const PlannedTensor& p, size_t tensor) const;
   // The output is complete: nothing is wanted any more.
   void remove();

@@ -69,7 +69,7 @@ struct Candidate {
   std::vector<fs::path> folders;  // they lead to it from the root, itself included
 };
 
-// The libraries in a folder, and one folder deeper if that is asked for.
+// Finds the libraries in a folder, and one folder deeper if that is asked for.
 void find_libraries(const std::vector<fs::path>& folders, bool deeper, std::vector<Candidate>& found,
                     std::vector<ScanNotice>& notices) {
   std::error_code failed;
@@ -157,7 +157,7 @@ struct Registry::Impl {
     return {all.begin(), all.end()};
   }
 
-  // Refusals that may be what somebody looks for: a library of that name.
+  // Returns refusals that may be what somebody looks for: a library of that name.
   std::string refusals(std::string_view name) const {
     std::string text;
     for (const ScanNotice& n : notices) {
@@ -192,7 +192,7 @@ struct Registry::Impl {
     throw Error(ErrorCode::kPlugin, text + refusals(name));
   }
 
-  // The device's own before one that runs on the host.
+  // Prefers the device's own to one that runs on the host.
   Entry& find(std::string_view kind, std::string_view name, std::string_view device) {
     Entry* found = nullptr;
     for (auto& [key, entry] : entries) {

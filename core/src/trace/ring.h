@@ -50,7 +50,7 @@ class Ring {
     put(head, record, further);
     head_.store(head + needed, std::memory_order_release);
   }
-  // text: at most kMaxText bytes.
+  // The text has at most kMaxText bytes.
   void push(Record record, std::span<const uint64_t> further, std::string_view text) noexcept {
     const auto length = static_cast<uint16_t>(text.size());
     record.text_records = static_cast<uint8_t>((sizeof length + text.size() + sizeof(Record) - 1) / sizeof(Record));

@@ -1,4 +1,4 @@
-// sampler.ban: a token that is never chosen.
+// sampler.ban keeps a token from ever being chosen.
 #include <limits>
 
 #include "tenon/sdk/cpu/filter.h"

@@ -1,4 +1,4 @@
-// sampler.ban for CUDA: a token that is never chosen.
+// sampler.ban for CUDA keeps a token from ever being chosen.
 #include <limits>
 
 #include "tenon/cuda/candidates.cuh"

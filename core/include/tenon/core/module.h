@@ -221,12 +221,12 @@ struct ModelKind {
   // Throws Error(kModel) that names what has no counterpart, keys that it does not know and that are not to be ignored,
   // and names to ignore that stand for no such key.
   std::function<Translation(const Weights& weights, std::span<const std::string> ignored)> translate;
-  // Keys and tensors that may be there without being read, as patterns in which '*' stands for any text. Any other that
-  // build() leaves unread is an error. Keys that are harmless for every model need not be listed.
+  // These keys and tensors may be there without being read; they are patterns in which '*' stands for any text. Any
+  // other that build() leaves unread is an error. Keys that are harmless for every model need not be listed.
   std::vector<std::string> harmless_keys = {}, harmless_tensors = {};
 };
 
-// A model family that is installed: docs/adding-a-model.md is about such files.
+// This describes a model family that is installed; docs/adding-a-model.md is about such files.
 struct ModelFamily {
   std::string name;
   std::filesystem::path file;

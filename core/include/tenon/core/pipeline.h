@@ -70,9 +70,9 @@ struct StepBatch {
   bool pool = false;  // the final hidden states of its sequences are pooled; the pipeline is built with embeddings
   // Each sequence has 1 + draft_tokens() rows, and the draft model makes the tokens of all but the first.
   bool round = false;
-  // (out rows): the number of the mask that the row's token is chosen under (see TENON_F_MASK), counted from 0, or -1; empty
-  // if no row has one. fill_mask sets the bits of a mask, which are 0. step() calls it, while the device computes if that
-  // has queues.
+  // (out rows): Each is the number of the mask that the row's token is chosen under (see TENON_F_MASK), from 0, or -1.
+  // It is empty if no row has one. fill_mask sets the bits of a mask, which are 0. step() calls it, while the device
+  // computes if that has queues.
   std::vector<int32_t> mask;
   std::function<void(int32_t number, std::span<uint32_t> bits)> fill_mask = {};
   // `prompts` sequences are still in their prompt and have `prompt_rows` of the rows; `drafted` rows are drafts.

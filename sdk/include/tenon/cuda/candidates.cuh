@@ -126,8 +126,8 @@ __device__ inline uint64_t block_max(uint64_t value, uint64_t* shared) {
   return value;
 }
 
-// The body of a kernel over entry_grid() that chooses one entry of each row. An entry whose score(row, i, logit) is minus
-// infinity or NaN is out. Writes the token, or 0 where all are out. A row's blocks meet in `selections`; the last one writes.
+// Chooses one entry of each row; a kernel over entry_grid() has this as its body. Entries with a score(row, i, logit)
+// of minus infinity or NaN are out. The last block that meets in `selections` writes the token, 0 if all are out.
 template <class Score>
 __device__ void select(const CandidateInput& in, int32_t* next, Selection* selections, Score score) {
   __shared__ uint64_t warps[kWarp];

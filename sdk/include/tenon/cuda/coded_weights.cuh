@@ -79,7 +79,7 @@ struct BitPlane {
   uint32_t words_[Bits];
 };
 
-// Integers of 1 to 6 bits as planes of 4, 2 and 1 bits, as many as it takes: [the lowest bits, the widest plane] first.
+// These are integers of 1 to 6 bits as planes of 4, 2 and 1 bits, as many as it takes, the lowest bits first.
 template <uint32_t Bits, int Bias = 0>
 struct PlaneWeights : IntegerWeights<Bias> {
   static_assert(Bits >= 1 && Bits <= 6);  // 16 times too large they are still denormal halves, with room for kWith
@@ -239,9 +239,9 @@ struct FloatWeights : Codes {
   }
 };
 
-// Small floats of 6 bits as two planes, so that a shift and a mask of either put their bits where a half has them: of each
-// code the lower four bits, [lane][32 k][row g, row g + 8] u32, then its sign and the bit below that, [lane][row g, row g + 8]
-// u32. Both halves of a word are alike, for k0 and k0 + 2 of its k-steps and for k0 + 1 and k0 + 3.
+// Small floats of 6 bits are two planes, so that a shift and a mask of either put their bits where a half has them: of
+// a code the lower four bits, [lane][32 k][row g, row g + 8] u32, then its sign and the bit below that, [lane][row g,
+// row g + 8] u32. Both halves of a word are alike, for k0 and k0 + 2 of its k-steps and for k0 + 1 and k0 + 3.
 template <class SmallFloat>
 struct SixBitFloats {
   static_assert(SmallFloat::kBits == 6);
@@ -251,7 +251,7 @@ struct SixBitFloats {
   static constexpr uint32_t kLower = 512, kBytes = kLower + 256;
   static __device__ float value(uint32_t q) { return SmallFloat::value(q); }
 
-  // The words of a row that have its codes of a k-step.
+  // These words of a row have its codes of a k-step.
   struct Words {
     uint32_t lower, upper;
   };

@@ -96,8 +96,8 @@ template <class F, class X, int kTiles, int kRowBlocks>
 concept Multiplies = PackedFormat<F> && PreparedX<X> &&
                      requires(float (&acc)[kTiles][kRowBlocks][kSumsOf<F, X>], const uint32_t (&segment)[kTiles], X& x,
                               const float (&sums)[F::kAcc]) {
-                       // acc[tile][row block] += weights * x, for the first tiles, of which there may be fewer than
-                       // kTiles. segment[tile]: an address in shared memory.
+                       // Computes acc[tile][row block] += weights * x, for the first tiles, of which there may be fewer
+                       // than kTiles. segment[tile] is an address in shared memory.
                        F::template multiply<kTiles>(acc, segment, x);
                        F::template multiply<1>(acc, segment, x);
                        // If x is paired, returns the sums of row 4 * row_block + lane % 4 of x. If x is a single row,
@@ -278,7 +278,7 @@ struct F32Format {
 #pragma unroll
     for (int t = 0; t < kPresent; ++t) multiply_tile(acc[t], segment[t], x);
   }
-  // acc[row block][2 * (row % 4) + (0: row g, 1: row g + 8)]
+  // The axes are acc[row block][2 * (row % 4) + (0: row g, 1: row g + 8)].
   template <int kRowBlocks, PreparedX X>
   static __device__ __forceinline__ void multiply_tile(float (&acc)[kRowBlocks][kAcc], uint32_t segment, X& x) {
 #pragma unroll 1  // registers

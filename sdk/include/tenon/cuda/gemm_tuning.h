@@ -68,7 +68,7 @@ inline ProductKey product_key(const Product& p, const ProductPointers& at) {
           p.in,   p.out, p.biased, alignment,  at.addend == at.y};
 }
 
-// Named, since nvcc's front end fails on containers of cuBLASLt's unnamed struct.
+// The struct has a name, since nvcc's front end fails on containers of cuBLASLt's unnamed struct.
 struct Algorithm {
   cublasLtMatmulAlgo_t raw;
 };
@@ -181,7 +181,7 @@ inline float median_ms(LtProduct& product, const Algorithm& algorithm, cudaStrea
   return ms[ms.size() / 2];
 }
 
-// The algorithms known for a GPU, from the file and from this process's own measurements.
+// This has the algorithms known for a GPU, from the file and from this process's own measurements.
 class TuningFile {
  public:
   using Known = std::map<ProductKey, Algorithm>;
@@ -233,7 +233,7 @@ class TuningFile {
     }
   }
 
-  // Written beside and renamed, so that a reader finds the old file or the new one. Failure costs another measurement.
+  // It is written beside and renamed, so that a reader finds the old or the new file. A failure costs a measurement.
   void write() const {
     std::error_code ignored;
     std::filesystem::create_directories(path_.parent_path(), ignored);
@@ -257,7 +257,7 @@ class TuningFile {
   Known known_;
 };
 
-// One GPU's handle and choices, for the plugin library's life, which is the process's. Call under its mutex.
+// This holds one GPU's handle and choices as long as the plugin's library, so the process. Call it under its mutex.
 class ProductRunner {
  public:
   explicit ProductRunner(int device) : file_(device) { TENON_CUBLASLT_CHECK(cublasLtCreate(&handle_)); }

@@ -97,7 +97,7 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
     if constexpr (kZeroPoints) return ScalesOf::zero(words, row);
     return ScalesOf::offset(words, row);
   }
-  // bits: two halves of 1024 and an integer; late: of weights that are 16 times too large in a staggered format.
+  // `bits` are two halves of 1024 and an integer; `late` ones are 16 times too large in a staggered format.
   static __device__ __forceinline__ uint32_t scaled_integers(uint32_t bits, bool late, __half2 scale, __half2 offset) {
     constexpr float kUp = Weights::kStaggered ? 16 : 1;
     const float up = late ? kUp : 1;

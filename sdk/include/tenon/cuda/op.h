@@ -41,7 +41,7 @@ bool has_clusters(void (*kernel)(P...)) {
   return attributes.ptxVersion >= kSince;
 }
 
-// The host's side of one launch of an op: addresses, stream, and how its kernels are to be launched.
+// This is the host's side of one launch of an op: addresses, stream, and how its kernels are to be launched.
 class Launch {
  public:
   explicit Launch(const tenon_launch* raw) : raw_(raw) {}

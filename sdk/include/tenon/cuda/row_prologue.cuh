@@ -35,7 +35,7 @@ struct StagedOctet {
 template <class S>
 concept RowSink = requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint2 codes,
                            uint32_t group, float sum) {
-  // true: it takes low parts. false: sums leave them out too.
+  // If true, it takes low parts; else sums leave them out too.
   { S::kPaired } -> std::convertible_to<bool>;
   // Takes an octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
   sink.put_octet(octet, high, low);

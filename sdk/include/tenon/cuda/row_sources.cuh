@@ -87,7 +87,7 @@ class SharedRow {
   static __device__ __forceinline__ uint32_t octet_offset(uint32_t block) {
     return block * 128 + lane_id() / 4 % 2 * 64 + lane_id() % 4 * 16;
   }
-  // The lane / 8 that holds a block; with groups of 16, the lane's k of it.
+  // Returns the lane / 8 that holds a block; with groups of 16, the lane's k of it.
   static __device__ __forceinline__ uint32_t owner(uint32_t block) {
     if constexpr (F::kSpread == 1) {
       return 0;

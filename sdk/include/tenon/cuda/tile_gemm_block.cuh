@@ -116,7 +116,7 @@ struct StageShares {
   __device__ __forceinline__ uint32_t begin(uint32_t pair) const { return pair * a_pair + min(pair, longer); }
 };
 
-// A block's share of a product, and the rings through which it comes.
+// This is a block's share of a product, with the rings through which it comes.
 template <class F, int N>
 struct TileGemmBlock {
   using Layout = TileGemmLayout<F, N>;

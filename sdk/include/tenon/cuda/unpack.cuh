@@ -85,7 +85,7 @@ void run_unpack(const UnpackArgs& a, const Launch& launch) {
          F::kRowScales ? launch.ptr<const float>(UnpackOperand::kScales) : nullptr, launch.ptr<H>(UnpackOperand::kTo));
 }
 
-// Codes in the order of y: to (columns, whole segments of k), to_scales f32[columns]. What there is beyond the site's columns stays as it is.
+// Writes codes in y's order: to (columns, whole segments of k), to_scales f32[columns]. Both keep what is beyond.
 struct UnpackBytesOperand {
   enum : uint32_t { kTo, kToScales, kWeights, kScales };
 };

@@ -158,7 +158,7 @@ struct Int16Row {
   int32_t* negative;
   int16_t* words;
 };
-// The work on rows of x and y beside products; see row_ops.h.
+// This has the work on rows of x and y beside products; see row_ops.h.
 struct RowOps {
   void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* y);
   void (*quantize)(const float* x, uint32_t k, const Int8Row& to);
