@@ -1,5 +1,5 @@
 // Each test is a function of the value and its arguments; kTests has all of them by the names that Jinja gives them,
-// which include signs such as ==.
+// which include signs such as == (jinja2/tests.py). A test that is given an argument too many or too few is a failure.
 #include "tests.h"
 
 #include <algorithm>

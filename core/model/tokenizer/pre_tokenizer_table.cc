@@ -1,5 +1,6 @@
 // This is a table: it has, for each name that GGUF files use, the steps as the model's own tokenizer.json states them,
-// with the pattern word for word.
+// with the pattern word for word. Files name the same rules differently, so there are aliases; an unknown name is an
+// error, since a guess would change ids unnoticed.
 #include "pre_tokenizer_table.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // UTF-8 is read by tables 3-6 and 3-7 of the Unicode Standard. An ill-formed sequence is cut into maximal subparts,
-// each of which becomes one U+FFFD.
+// each of which becomes one U+FFFD, as Unicode recommends. code_point() takes a whole well-formed character and checks
+// nothing.
 #include "utf8.h"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
-// Opens a folder of safetensors: one file, or the shards of an index, and config.json as metadata. Whichever part is
-// named, the whole model is opened.
+// This opens a folder of safetensors: one file, or the shards of an index, and config.json as metadata. Whichever part
+// is named, the whole model is opened. Invariants: the index names files of its own folder only, all of them are there,
+// and each tensor that it lists is in the file that it names. config.json must be there, since the format has no
+// description of the model; generation_config.json may be.
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <set>

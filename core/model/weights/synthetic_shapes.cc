@@ -1,4 +1,6 @@
-// This is a table of published shapes; from it follow their config.json and the names of their tensors.
+// This is a table of published shapes; from it follow their config.json and the names of their tensors, both as the
+// publishers' own models on Hugging Face have them. Tensors lie one after the other without gaps. Only the shapes are
+// real: the weights of such a model are made from a seed (synthetic_reader.cc).
 #include "synthetic_shapes.h"
 
 #include "layout.h"

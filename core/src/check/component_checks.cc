@@ -1,4 +1,6 @@
-// These checks open a library, and follow the life of its instances.
+// These checks open a library, and follow the life of its instances: they are made twice and side by side, without
+// memory, at the ends of every parameter, and asked for interfaces that do not exist. Each names the checks that must
+// have passed before it. Invariant of all: what create() refuses leaves no instance and no memory, and has a reason.
 #include <limits>
 
 #include "check/bench.h"

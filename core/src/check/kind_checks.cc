@@ -1,5 +1,6 @@
-// These checks try an interface at its edges: it must say no, with a reason, to what does not exist, and write no more than
-// it may.
+// These checks try an interface at its edges: it must say no, with a reason, to what does not exist, and write no more
+// than it may. Each kind has a function here. The samples are small (samples.h), and nothing is computed: what a
+// component computes is tested by the conformance suites.
 #include <algorithm>
 #include <set>
 #include <vector>

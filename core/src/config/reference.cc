@@ -1,4 +1,6 @@
-// This writes the reference of the pipeline file as Markdown, from the same tables that validate it.
+// This writes the reference of the pipeline file, docs/pipeline-toml.md, from the same tables that validate it: the
+// sections' own keys (sections.cc) and the schemas of all components that are installed. So a key that the page has not
+// is a key that no file may have; a test compares the page with what is written here.
 #include <algorithm>
 #include <map>
 

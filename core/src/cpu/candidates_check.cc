@@ -1,5 +1,7 @@
-// Looks in every step at the candidates that a sampler has left. The loops have no branch an entry, so that they cost a
-// small part of what a sampler does.
+// This looks in every step at the candidates that a sampler has left: how many they are, whether their ids are tokens,
+// and whether one can be chosen. What the sampler was given excuses it: a row that had no choice, or numbers that are
+// not finite, may leave such a row, which VERIFY tells of. The loops have no branch an entry, so that they cost a small
+// part of what a sampler does.
 #include "candidates_check.h"
 
 #include <algorithm>

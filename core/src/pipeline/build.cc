@@ -1,4 +1,8 @@
-// A configuration becomes recorded programs and a plan of their memory. Nothing here touches device memory.
+// A configuration becomes recorded programs and a plan of their memory: the models are declared, batch shapes chosen,
+// components asked (negotiation.cc), storages added, programs recorded, and the bytes of each kind summed up. Nothing
+// here touches device memory. Invariants: all storages are known before the first program is recorded; the programs
+// share the storages and the room for activations, which is that of the largest; a program takes any batch within its
+// bounds.
 #include <algorithm>
 
 #include "../cpu/memory_limit.h"

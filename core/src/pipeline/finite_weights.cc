@@ -1,5 +1,6 @@
-// Looks for the first weight of a module that is NaN or infinite, in the file as it is, to say why a step's result was
-// not finite.
+// This looks for the first weight of a module that is NaN or infinite, to say why a step's result was not finite. It
+// reads the file and not the device's memory, where schemes keep weights in formats of their own. Formats that core
+// cannot unpack are passed over. It reads row by row, so one row is all the memory that it takes.
 #include "finite_weights.h"
 
 #include <algorithm>

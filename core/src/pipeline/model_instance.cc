@@ -1,4 +1,8 @@
 // This builds and loads one model, in the steps that the header names, and passes calls on to its cache by slot.
+// Invariants: a declaration is complete before anybody is asked about it, and every answer is there before a store is
+// sized; a handle that bind() gave goes back to its scheme when the instance ends; storages of a second model have its
+// name in front. What the cache answers is compared with what it promised (adopted tokens, exported bytes), since it
+// may come from a plugin.
 #include "model_instance.h"
 
 #include <fnmatch.h>

@@ -1,4 +1,7 @@
-// This makes C++ of a component's table: structs are filled in, statuses become errors, answers are checked before use.
+// This makes C++ of a component's table: structs are filled in, statuses become errors, and answers are checked before
+// anything of them reaches a file. Invariants: a description has tensors with names of their own, in types that
+// safetensors have, and of a known size; factors are finite numbers above 0, the same for tied columns. TENON_REFUSED
+// is an answer of describe() (another target may take the matrix), and an error of the model in encode().
 #include "scheme_encoder.h"
 
 #include <array>
