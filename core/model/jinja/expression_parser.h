@@ -1,4 +1,4 @@
-// The grammar of expressions, as Jinja has it: a method a level of precedence.
+// This reads expressions by Jinja's grammar, with a method for each level of precedence.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@ namespace tenon::jinja {
 
 class ExpressionParser {
  public:
-  // The names of a scope: those it mentions itself, and those of them that it sets first, under no condition.
+  // These are a scope's names: those it mentions itself, and those of them that it sets first, under no condition.
   struct Use {
     Use* around = nullptr;
     std::set<uint32_t> mentioned, set_first;
@@ -87,7 +87,7 @@ class ExpressionParser {
     ExpressionParser& parser_;
   };
 
-  // The names varargs, kwargs and caller that were read, for the macros around.
+  // These are the names varargs, kwargs and caller that were read, for the macros around.
   std::set<std::string> take_special_names() { return std::exchange(special_names_, {}); }
   void add_special_names(std::set<std::string> names) { special_names_.merge(names); }
   // Ends the parsing: fills what scopes have undefined. Throws SyntaxFailure for unknown filters and tests that a template

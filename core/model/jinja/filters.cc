@@ -16,7 +16,7 @@
 namespace tenon::jinja {
 namespace {
 
-// The input as text, as most filters of texts take it.
+// Returns the input as text, as most filters of texts take it.
 Text text_of(Run& run, const Value& input) {
   run.charge_bytes(input.as_text() != nullptr ? input.as_text()->size() : 0);
   return *to_text(run, input).as_text();

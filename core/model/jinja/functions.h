@@ -14,7 +14,7 @@ namespace tenon::jinja {
 // strftime_now formats `now`.
 std::vector<std::pair<std::string_view, std::shared_ptr<const Callable>>> functions(const std::tm& now);
 
-// True: Jinja has it, and it is not supported here: a template that reads the name is refused.
+// Returns whether Jinja has it and it is not supported here: a template that reads the name is refused.
 bool is_unsupported_function(std::string_view name);
 
 }  // namespace tenon::jinja

@@ -13,7 +13,7 @@ namespace tenon::jinja {
 // would change the value, which the sandbox keeps from templates. Throws Failure for one that is not supported.
 std::optional<Value> find_method(const Value& value, std::string_view name);
 
-// True: Python has such a method, and no type has it here: a template that calls it is refused.
+// Returns whether Python has such a method and no type has it here: a template that calls it is refused.
 bool is_unsupported_method(std::string_view name);
 
 // Returns loop.index and the like. Throws Failure for those that are not supported.

@@ -23,7 +23,7 @@ std::string hex(char32_t c, int digits) {
   return text;
 }
 
-// True: str.isprintable() of Python holds for the character.
+// Returns what str.isprintable() of Python says of the character.
 bool is_printable(char32_t c) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_CC:
@@ -139,7 +139,7 @@ void append_repr(Run& run, Text& out, const Value& value) {
   }
 }
 
-// json.dumps() of Python.
+// This is json.dumps() of Python.
 class JsonWriter {
  public:
   JsonWriter(Run& run, const JsonStyle& style) : run_(run), style_(style) {}

@@ -19,7 +19,7 @@ struct Limits {
   uint32_t depth = 1000;               // nodes within nodes, through calls of macros
 };
 
-// Variables by the numbers that the program gives their names.
+// This holds variables by the numbers that the program gives their names.
 struct Scope {
   explicit Scope(Scope* around) : parent(around) {}
 
@@ -39,7 +39,7 @@ class Run {
   // These throw Failure where a limit is passed.
   void charge(uint64_t steps);
   void charge_bytes(uint64_t bytes);
-  // A text that was made.
+  // Takes a text that was made.
   Value made(Text text);
 
   // A failure names this place in the source.

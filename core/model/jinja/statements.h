@@ -39,8 +39,8 @@ using Block = std::vector<StatementPtr>;
 
 Flow execute(Run& run, const Block& block);
 
-// A block with names of its own. Jinja decides before a block runs which names are its own: one that it sets before it
-// reads it is undefined from its beginning, whatever the name means outside.
+// This is a block with names of its own. Jinja decides before a block runs which names are its own: one that it sets
+// before it reads it is undefined from its beginning, whatever the name means outside.
 struct ScopedBlock {
   using Undefineds = std::vector<std::pair<uint32_t, Value>>;
 
@@ -133,8 +133,8 @@ class Set : public Statement {
   ExpressionPtr value_;
 };
 
-// A block with names of its own, whose output goes through filters, if there are any, and then to a target or to the
-// output: {% set target %}, {% filter name %}, {% generation %}.
+// This is a block with names of its own, whose output goes through filters, if there are any, and then to a target or
+// to the output: {% set target %}, {% filter name %}, {% generation %}.
 class Captured : public Statement {
  public:
   Captured(uint32_t at, std::optional<Target> target, std::vector<std::unique_ptr<const Filtered>> filters,

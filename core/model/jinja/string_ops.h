@@ -21,7 +21,7 @@ Text with_case(const Text& text, Case to);
 // Each word begins with a capital. A word begins where `begins_word` holds for the character before it.
 Text titled(const Text& text, bool (*begins_word)(char32_t before));
 
-// True: it is a capital or a small letter.
+// Returns whether it is a capital or a small letter.
 bool is_cased(char32_t c);
 
 // `characters` are to be taken away; nullptr means white space.
@@ -34,7 +34,7 @@ std::vector<Text> partition(Run& run, const Text& text, const Text& separator, b
 // Replaces `old` by `with`, at most `most` times unless that is negative.
 Text replace(Run& run, const Text& text, const Text& old, const Text& with, int64_t most);
 Text join(Run& run, const Text& separator, const std::vector<const Text*>& texts);
-// Blanks, or `fill`, make it `width` characters wide.
+// Puts `fill` before and after the text, so many times.
 Text pad(Run& run, const Text& text, uint64_t left, uint64_t right, std::string_view fill = " ");
 
 enum class Class : uint8_t { kLetters, kDigits, kLettersAndDigits, kSpaces, kLower, kUpper, kAscii };

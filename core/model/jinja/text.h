@@ -56,7 +56,7 @@ size_t character_start(std::string_view bytes, size_t index);
 // Returns the code point of a character; U+FFFD for one that is not well-formed.
 char32_t code_point_at(std::string_view bytes, size_t byte);
 
-// True: str.isspace() of Python holds for the character.
+// Returns what str.isspace() of Python says of the character.
 bool is_space(char32_t c);
 // Returns the bytes that are left without white space at the ends that are asked for.
 struct Range {

@@ -67,13 +67,13 @@ class Value {
     return std::get<std::shared_ptr<const Sequence>>(storage_);
   }
 
-  // True: both are the same object, as `is` of Python has it.
+  // Returns whether both are the same object, as `is` of Python has it.
   bool same(const Value& other) const;
   // Returns Python's name of its type: "str", "NoneType".
   std::string_view type() const;
   // Returns how many levels of values that hold others it has; 0 for one that holds none.
   uint32_t depth() const;
-  // About how many steps it takes to walk through it.
+  // Returns about how many steps it takes to walk through it.
   uint64_t weight() const;
 
  private:
@@ -119,7 +119,7 @@ struct Dict {
   void set(Value key, Value value);
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  // About how many steps find() takes: keys that are no texts are compared one by one.
+  // Returns about how many steps find() takes: keys that are no texts are compared one by one.
   uint64_t steps_to_find(const Value& key) const;
   Values keys() const;
 
@@ -145,7 +145,7 @@ struct Loop {
 bool equal(const Value& a, const Value& b);
 // Returns whether `if` takes its branch for the value.
 bool truth(const Value& value);
-// True: it can be a key of a dictionary.
+// Returns whether it can be a key of a dictionary.
 bool hashable(const Value& value);
 
 }  // namespace tenon::jinja

@@ -11,8 +11,7 @@
 namespace tenon::text {
 namespace {
 
-// Letters, marks, decimal digits, connectors and joiners, as Unicode's regular expressions (UTS #18, annex C) define a
-// word.
+// A word has letters, marks, decimal digits, connectors and joiners: Unicode's regular expressions (UTS #18, annex C).
 bool is_word(char32_t c) {
   if (c == 0x200C || c == 0x200D) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {

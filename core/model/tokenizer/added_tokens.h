@@ -1,4 +1,4 @@
-// Tokens that are found in the text by their name before anything else looks at it.
+// Tokens are found here in the text by their name before anything else looks at it.
 #pragma once
 
 #include <bitset>

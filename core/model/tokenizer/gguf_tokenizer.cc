@@ -78,7 +78,7 @@ bool adds(const Weights& weights, std::string_view what, const std::optional<int
   return token && asks.value_or(otherwise);
 }
 
-// Keys that ask for something that the tokenizer does not do.
+// Refuses keys that ask for something that the tokenizer does not do.
 void expect_not_asked(const Weights& weights, std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
     if (metadata_bool(weights, std::string(kPrefix).append(key)).value_or(false)) {

@@ -17,8 +17,8 @@ namespace {
 
 using weights::MetadataMap;
 
-// Contractions in both cases, runs of digits, code, white space of all kinds, several scripts, composed and combining
-// characters: whatever pre-tokenizers treat differently.
+// The sample has contractions in both cases, runs of digits, code, white space of all kinds, several scripts, composed
+// and combining characters: whatever pre-tokenizers treat differently.
 constexpr std::string_view kProbe =
     "Hello world, it's I'M we'LL they've don't\tX'd.  Two  spaces, three   spaces \n"
     "1 12 123 1234 12345 3.14159 \xC2\xBD \xD9\xA3\xD9\xA4 v2.0b7 0xFF\r\n\r\n\n  def f(x_1, y2): return x_1**2 != "

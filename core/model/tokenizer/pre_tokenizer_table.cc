@@ -66,7 +66,7 @@ struct Alias {
   std::string_view of;
 };
 
-// Other names in use for the same rules.
+// These are other names in use for the same rules.
 constexpr std::array kAliases{
     Alias{"gpt2", "gpt-2"},       Alias{"phi-2", "gpt-2"},
     Alias{"llama3", "llama-bpe"}, Alias{"llama-v3", "llama-bpe"},

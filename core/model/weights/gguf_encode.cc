@@ -39,7 +39,7 @@ size_t largest(const float* w, size_t n) {
   return at;
 }
 
-// Returns a value as fp16 stores it.
+// This is a value as fp16 stores it.
 struct Half {
   uint16_t bits;
   explicit Half(float value) : bits(float_to_half(value)) {}

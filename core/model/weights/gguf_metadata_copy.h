@@ -1,4 +1,4 @@
-// The metadata of a GGUF file for a file made of it.
+// This makes the metadata of a file that is made of a GGUF file.
 #pragma once
 
 #include <filesystem>

@@ -50,7 +50,7 @@ std::string describe(const WeightTensor& tensor);
 std::string description_file(const Weights& weights);
 // Returns "0.5", "1e-30" and the like.
 std::string in_figures(double value);
-// "the text \"abc\"", "a list of 3 numbers", and lists of a few texts in full.
+// Returns "the text \"abc\"", "a list of 3 numbers", and lists of a few texts in full.
 std::string describe(const MetadataValue& value);
 
 struct DataRegion {

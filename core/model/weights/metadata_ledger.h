@@ -11,7 +11,7 @@
 
 namespace tenon::weights {
 
-// True: a name matches a pattern, in which each '*' stands for any text.
+// Returns whether a name matches a pattern, in which each '*' stands for any text.
 bool matches(std::string_view name, std::string_view pattern);
 bool matches_any(std::string_view name, std::span<const std::string_view> patterns);
 bool matches_any(std::string_view name, std::span<const std::string> patterns);

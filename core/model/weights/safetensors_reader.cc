@@ -38,7 +38,7 @@ struct Location {
   fs::path folder, index, file;
 };
 
-// The names in a folder, for the message that the weights are not among them.
+// Returns names in a folder, for the message that the weights are not among them.
 std::string names(const std::vector<std::string>& all) {
   std::string text;
   for (size_t i = 0; i < std::min(all.size(), kNamesShown); ++i) text += (i > 0 ? ", " : "") + in_quotes(all[i]);

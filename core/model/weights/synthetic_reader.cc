@@ -1,6 +1,6 @@
-// Weights made up on the spot. Element pairs 2p, 2p + 1 of a tensor come from one 64-bit word, a hash of (seed, name,
-// p), so any range can be had alone and in any order. The sum of four random bytes is close to normal (standard
-// deviation 147.8 in steps of 1, cut at 3.45 deviations) and, unlike a logarithm, the same on every machine.
+// These weights are made up on the spot. Element pairs 2p, 2p + 1 of a tensor come from one 64-bit word, a hash of
+// (seed, name, p), so any range can be had alone and in any order. The sum of four random bytes is close to normal
+// (standard deviation 147.8 in steps of 1, cut at 3.45 deviations) and, unlike a logarithm, the same on every machine.
 #include <algorithm>
 #include <array>
 #include <bit>

@@ -1,4 +1,4 @@
-// A model seen with other names, another order of rows and another description.
+// This is a model seen with other names, another order of rows and another description.
 #pragma once
 
 #include <memory>

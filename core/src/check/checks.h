@@ -1,4 +1,4 @@
-// The checks of a plugin, as a list. A check returns, throws Error with what is wrong, or throws NotTested.
+// This has the checks of a plugin, as a list. A check returns, throws Error with what is wrong, or throws NotTested.
 #pragma once
 
 #include <filesystem>

@@ -163,7 +163,7 @@ ComponentConfig Resolver::component(const Form& form, const char* kind, const No
   c.name = get<std::string>(own, "use");
   const auto named = keys.find("use");
   c.where = named != keys.end() ? named->second.where : node.where;
-  // Names that stand for no component by themselves.
+  // These names stand for no component by themselves.
   const bool none = (c.kind == "draft" && c.name == kNoDraft) || (c.kind == "quantization" && c.name == kAutoScheme) ||
                     (c.kind == "grammar" && (c.name == kNoGrammar || c.name == kAutoGrammar));
   const tenon_param_schema* params = none ? &no_params() : c.name.empty() ? nullptr : schema(form, c);

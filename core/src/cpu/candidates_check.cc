@@ -126,7 +126,7 @@ void record_candidates_check(const tenon_candidates& given, const tenon_candidat
   args.live = static_cast<int32_t>(operands.size());
   operands.push_back({rec.step(TENON_STEP_LIVE), TENON_READ});
   tenon_cost cost{};
-  // Returns the bytes of a row; how much of a SPARSE one is filled is known in the step.
+  // These are the bytes of a row; how much of a SPARSE one is filled is known in the step.
   cost.read[sdk::kCostPerRow] = left.form == TENON_SPARSE ? 0 : 4.0 * left.vocab;
   rec.emit<&check>({.name = "check", .operands = operands, .chunks = {rec.bounds().out_rows}, .cost = cost}, args);
 }

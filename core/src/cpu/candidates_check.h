@@ -16,9 +16,9 @@ struct CandidateRow {
   int32_t count;      // entries; the vocabulary of DENSE
 };
 
-// Why the row's count or its ids are none that a processor may leave: "leaves ..."; "" if they are sound.
+// Says why the row's count or its ids are none that a processor may leave: "leaves ..."; "" if they are sound.
 std::string entries_problem(const CandidateRow& row);
-// Why none of its entries, which are sound, can be chosen; "" if one can.
+// Says why none of its entries, which are sound, can be chosen; "" if one can.
 std::string choice_problem(const CandidateRow& row);
 
 // Records an op that fails where candidates are left that no sampler may leave, and says which: of SPARSE a count that

@@ -22,7 +22,7 @@ bool has_avx_vnni() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;
 }
 
-// The sets that device.isa may name, each with what it lets kernels use.
+// device.isa may name these sets, each with what it lets kernels use.
 struct NamedIsa {
   const char *name, *called;
   uint64_t has, allows;

@@ -1,5 +1,5 @@
-// Who sent the requests that are there, and what steps did for each of them: what schedulers go by that take turns between
-// clients.
+// This knows who sent the requests that are there, and what steps did for each of them: what schedulers go by that take
+// turns between clients.
 #pragma once
 
 #include <cstdint>

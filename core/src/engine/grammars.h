@@ -17,7 +17,7 @@
 
 namespace tenon {
 
-// The text of one sequence as its grammar sees it. Thread: one at a time.
+// This is the text of one sequence as its grammar sees it. Thread: one at a time.
 class GrammarMatcher {
  public:
   explicit GrammarMatcher(std::shared_ptr<const Grammar> grammar);
@@ -69,7 +69,7 @@ class Grammar {
 // Thread: any.
 class Grammars {
  public:
-  // ends: sorted. Throws Error(kPlugin).
+  // `ends` are sorted. Throws Error(kPlugin).
   Grammars(const ComponentConfig& config, std::shared_ptr<Registry> registry, const Tokenizer& tokenizer,
            std::vector<int32_t> ends, HostEnv::Log log);
 

@@ -1,4 +1,4 @@
-// The engine's loop: sequences that wait and run, one step at a time.
+// This is the engine's loop: sequences wait and run, one step at a time.
 //
 // A step is planned (plan.cc): the scheduler sees all sequences and says who runs; the cache is asked for room, and
 // where it has none the scheduler says who makes place. Then it runs, and every sequence is given its tokens.

@@ -1,4 +1,4 @@
-// Requests and counters in the trace. Nothing here is called while nothing is recorded.
+// This puts requests and counters into the trace. Nothing here is called while nothing is recorded.
 #pragma once
 
 #include <algorithm>

@@ -39,9 +39,9 @@ class Rests {
   // Says of sequences that would have a row each in the next step, in the order of their admission, which of them rest.
   // Their order changes.
   void choose(std::span<Member> members);
-  // Before a step runs: whether the one after it is to leave out the same sequences, if there are as many by then.
+  // Says before a step whether the one after it is to leave out the same sequences, if there are as many by then.
   bool go_on(uint32_t members) const;
-  // A step of so many rows, one a sequence, has taken so long.
+  // Notes that a step of so many rows, one a sequence, has taken so long.
   void took(uint32_t rows, double seconds);
 
   // Returns how many of the sequences run, by the times so far; to try a program counts as a reason, too.

@@ -39,8 +39,8 @@ uint64_t bytes_of_file(const Header& h) {
   return sizeof(Header) + padded(h.fact_bytes) + padded(h.tokens * sizeof(int32_t)) + padded(h.cell_bytes);
 }
 
-// Eight sums over every eighth word, side by side so that it is as fast as memory. A step is a bijection of the sum for a given
-// word and of the word for a given sum, and so is the end: if exactly one word changes, so does the result.
+// Eight sums over every eighth word lie side by side, to be as fast as memory. A step is a bijection of the sum for a
+// given word and of the word for a given sum, and so is the end: if exactly one word changes, so does the result.
 class Checksum {
  public:
   // Takes in a part of the file, as it is filled up there.

@@ -82,7 +82,8 @@ void Pipeline::Impl::choose_shapes() {
   } else if (draft_tokens > 0) {
     add_powers(seqs == 1 ? verified : 2, verified, 1 + draft_tokens);
   }
-  // Short prompts and their rests: weights then pass once, as for one token, and not through a product of many rows.
+  // Short prompts, or rests of prompts, come next: weights pass once, as for one token, not through a product of many
+  // rows.
   const bool few = prefill > kFewRows && (seqs > 1 || (context.queues() && verified < kFewRows));
   if (few && seqs > 1) {
     add_powers(kFewRows, prefill, prefill);

@@ -1,4 +1,4 @@
-// Chains of small ops as the pipeline keeps them: what a model stated, with op components in the place of names.
+// The pipeline keeps chains of small ops like this: what a model stated, with op components in the place of names.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ OpChain resolve_chain(const ChainPlace& place, const Chain& chain, Components& c
                       std::span<const Vector> vectors);
 // Returns the cache's append, with the heads of the layer.
 ChainOp append_op(const AttentionDecl& attention);
-// The layer's learned sinks (tenon/sdk/attention_sinks.h), an op that the attention alone can do.
+// A layer's learned sinks (tenon/sdk/attention_sinks.h) are an op that the attention alone can do.
 inline constexpr char kSinksOp[] = "attention_sinks";
 ChainOp sinks_op(const AttentionDecl& attention, VectorId logits);
 
@@ -62,8 +62,8 @@ std::optional<OpChain> joined_chain(const std::vector<const OpChain*>& chains,
 int64_t columns_after(const std::string& path, const OpChain& chain, size_t n, int64_t x);
 std::string names_of(const OpChain& chain, size_t begin, size_t end);
 
-// A chain as the boundary has it, while claims are asked for. If ops are recorded, it has their tensors filled in; valid as
-// long as they.
+// This is a chain as the boundary has it, while claims are asked for. If ops are recorded, it has their tensors filled
+// in; valid as long as they.
 class ChainView {
  public:
   explicit ChainView(const OpChain& ops, size_t begin = 0);

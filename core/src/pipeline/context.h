@@ -53,8 +53,8 @@ class Context {
   std::vector<std::string> installed(std::string_view kind) const { return registry_.names(kind, device().kind); }
   // Makes an instance with the parameters that it has when nothing is stated. Throws Error.
   Instance create_default(const std::string& kind, const std::string& name);
-  // A small op by its name, made when it is first asked for. Throws Error(kPlugin): not there (with what is installed), or
-  // of the same id as another one.
+  // Returns a small op by its name, made when it is first asked for. Throws Error(kPlugin): not there (with what is
+  // installed), or of the same id as another one.
   const SmallOp& op(const std::string& name);
 
   const tenon_env* env() const { return &env_; }

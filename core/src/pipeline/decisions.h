@@ -1,4 +1,4 @@
-// The decisions of a negotiation, as `tenon plan` prints them.
+// These are the decisions of a negotiation, as `tenon plan` prints them.
 #pragma once
 
 #include <string>

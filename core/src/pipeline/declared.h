@@ -143,7 +143,7 @@ class Declared : public Declarations {
   void append_before_rope(AttentionLayer& layer);
   // Cuts a site where the scheme changes; which ops each group's scheme may claim. schemes: of each matrix.
   void split(Site& site, const std::vector<const Scheme*>& schemes);
-  // Storages of the vectors that are needed, once all sites are split.
+  // Adds storages for the vectors that are needed, once all sites are split.
   void add_vectors();
 
   // Returns what the file says about how matrices are stored; see tenon_linear.

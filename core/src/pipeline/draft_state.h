@@ -1,5 +1,5 @@
-// Step state of a draft model's passes within a round (see record_round): every pass takes one row of each sequence, at
-// the place in the round that it is for, and its tokens are chosen as those of that place.
+// This is the step state of a draft model's passes within a round (see record_round): every pass takes one row of each
+// sequence, at the place in the round that it is for, and its tokens are chosen as those of that place.
 #pragma once
 
 #include <span>

@@ -1,4 +1,4 @@
-// A site's matrices as the boundary has them.
+// This shows a site's matrices as the boundary has them.
 #pragma once
 
 #include <string>

@@ -16,7 +16,7 @@
 
 namespace tenon {
 
-// The heads of Q, K and V, side by side in the rows of one tensor, as an attention layer takes them.
+// These are the heads of Q, K and V, side by side in the rows of one tensor, as an attention layer takes them.
 struct ReadHeads {
   const AttentionLayer* layer;
   tenon_tid tensor;

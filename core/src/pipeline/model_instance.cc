@@ -123,7 +123,7 @@ void ModelInstance::plan_cache() {
   }
 }
 
-// The stores that are used where the file's mapping has them.
+// Gives addresses to the stores that are used where the file's mapping has them.
 void ModelInstance::map_weights() {
   for (const Site& site : declared->sites) {
     for (const SiteGroup& group : site.groups) {

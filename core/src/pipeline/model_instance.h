@@ -17,7 +17,7 @@
 
 namespace tenon {
 
-// A model that is made an instance of. Everything that is referred to outlives the instance.
+// This is the model that an instance is made of. Everything that is referred to outlives the instance.
 struct ModelSource {
   const ModelInstanceConfig& config;
   bool strict;  // the pipeline's
@@ -38,7 +38,7 @@ class ModelInstance {
   ModelInfo describe() const { return kind_->describe(weights_); }
   // Says, before negotiate(), who sees what goes into products. Throws Error(kPlugin).
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
-  // The steps of building, in this order. Nothing is allocated on the device.
+  // These are the steps of building, in this order. Nothing is allocated on the device.
   void declare(uint32_t capacity);
   // `shapes` are the bounds of every program of this model; claims go by their index. Throws Error with every refusal.
   void negotiate(std::vector<tenon_bounds> shapes);

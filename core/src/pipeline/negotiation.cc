@@ -348,8 +348,8 @@ std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, c
     copy.recent_view = &copy_of_tail;
   }
 
-  // When the copy is made the cache's append has been recorded. So nothing is left to claim, unless keys are kept before
-  // rope: then the queries' ROPE is, which ends the chain. Sinks stand after either.
+  // When the copy is made, the cache's append has been recorded. So nothing is left to claim, unless keys are kept
+  // before rope: then the queries' ROPE is, which ends the chain. Sinks stand after either.
   const tenon_chain& chain = *pro.get();
   uint32_t n_left = sdk::has_sinks(&chain) ? 1 : 0;
   if (want.rotated == 0 && chain.n > n_left) ++n_left;

@@ -20,7 +20,7 @@
 
 namespace tenon {
 
-// The bounds that none of these programs goes beyond.
+// Returns the bounds that none of these programs goes beyond.
 tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes);
 
 class Negotiation {

@@ -1,4 +1,4 @@
-// A recorded step, and the context that all steps of a pipeline are recorded with.
+// This is a recorded step, and the context that all steps of a pipeline are recorded with.
 #pragma once
 
 #include <memory>

@@ -57,7 +57,7 @@ void record_models(const ProgramContext& context, ModelBuilder& builder, size_t 
   record_end(context, builder, step);
 }
 
-// The step state of a pass and of its choice, as the device's op takes it.
+// Returns the step state of a pass and of its choice, as the device's op takes it.
 sdk::DraftPass draft_pass(const ProgramContext& context, ProgramRecording& rec) {
   const auto tensor = [&](std::span<const uint32_t> state, uint32_t role) {
     const uint32_t storage = state[role];

@@ -254,7 +254,7 @@ void ProgramRecording::find_lifetimes(std::span<const tenon_tid> outputs) {
   }
 }
 
-// First fit, largest first: each tensor at the lowest offset that no tensor alive at the same time uses.
+// This is first fit, largest first: each tensor goes to the lowest offset that no tensor alive at the same time uses.
 void ProgramRecording::place_activations() {
   std::vector<ProgramTensor*> roots;
   for (tenon_tid id = 1; id < program_.tensors_.size(); ++id) {

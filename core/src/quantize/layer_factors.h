@@ -16,7 +16,7 @@ class LayerFactors {
   // weights that are NaN or infinite, what SchemeEncoder::column_factors() throws.
   LayerFactors(const Weights& model, const QuantizePlan& plan, const Calibration& calibration, int32_t layer);
 
-  // nullptr: the matrix has none.
+  // Returns nullptr if the matrix has none.
   const MatrixFactors* of(const PlannedTensor& matrix) const;
   // Returns the vectors of the layer as they are to be stored.
   const std::map<const PlannedTensor*, std::vector<float>>& vectors() const { return vectors_; }

@@ -26,7 +26,8 @@ std::unique_ptr<Context> host_context(Registry& registry) {
   return std::make_unique<Context>(config, registry, PipelineOptions{});
 }
 
-// Matrices that share x as the boundary has them, with the path and the uses of the first. Borrows from them.
+// This has matrices that share x as the boundary has them, with the path and the uses of the first. It borrows from
+// them.
 struct LinearOfMatrices {
   explicit LinearOfMatrices(std::span<const ModelMatrix* const> all) : linear(sdk::abi_struct<tenon_linear>()) {
     const ModelMatrix& first = *all.front();

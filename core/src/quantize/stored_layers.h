@@ -1,5 +1,5 @@
-// The layers that a calibration has written so far, in files beside the output, so that a run which ends before it is done
-// can be repeated and goes on from them.
+// This keeps the layers that a calibration has written so far, in files beside the output, so that a run which ends
+// before it is done can be repeated and goes on from them.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +27,7 @@ class StoredLayers {
   const std::filesystem::path& folder() const { return folder_; }
   // Makes the folder, if it is not there.
   void make_folder();
-  // True: an earlier run has stored the layer, whose tensors() are there.
+  // Returns whether an earlier run has stored the layer, whose tensors() are there.
   bool find(size_t number, const Layer& layer);
   // Begins to store a layer. Thread: one at a time for all that follows.
   void begin(size_t number, const Layer& layer);

@@ -13,9 +13,9 @@ const std::vector<std::string>& plugin_kinds();  // sorted
 bool is_plugin_kind(std::string_view kind);
 // Returns "attention/1" and the like.
 std::string interface_id(std::string_view kind);
-// Bytes of the kind's table as this host knows it.
+// Returns the bytes of the kind's table as this host knows it.
 size_t table_size(std::string_view kind);
-// The functions that a table must have and has not. The table has at least table_size(kind) bytes.
+// Returns the functions that a table must have and has not. The table has at least table_size(kind) bytes.
 std::vector<std::string> missing_functions(std::string_view kind, const void* table);
 
 // Returns "" if this host can take a library with that note, else why not, and what would help.

@@ -58,7 +58,7 @@ bool fits(const ComponentInfo& c, std::string_view device) {
   return device.empty() || c.device.empty() || c.device == kHostDevice || c.device == device;
 }
 
-// True: the system fails and not the file. Going on without a library that is there could choose another in silence.
+// Says if the system fails and not the file. Going on without a library that is there could choose another in silence.
 bool of_the_system(const std::error_code& error) {
   return error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
          error == std::errc::not_enough_memory || error == std::errc::io_error;

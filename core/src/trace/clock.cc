@@ -58,7 +58,7 @@ TickConverter::Pair TickConverter::read() const noexcept {
     const uint64_t ticks = clock_->ticks();
     return {ticks, static_cast<int64_t>(ticks) - origin_ns_, 0};
   }
-  // The tightest of a few tries: an interrupt between the readings would bend the line.
+  // This is the tightest of a few tries: an interrupt between the readings would bend the line.
   Pair best{};
   uint64_t best_width = std::numeric_limits<uint64_t>::max();
   for (int i = 0; i < 5; ++i) {

@@ -8,7 +8,7 @@
 
 namespace tenon::trace {
 
-// True: the processor's time stamp counter runs at one rate in all power states, so that its ticks can be read as time.
+// Returns whether the time stamp counter runs at one rate in all power states, so that its ticks can be read as time.
 bool tsc_is_invariant() noexcept;
 
 // Tracks read this clock. Thread: any.

@@ -222,7 +222,7 @@ void Recorder::Impl::say_what_is_wanted(Drain& drain) const {
   drain.wanted_ns = skipping ? kNone : kept_ ? kept_->passed_ns() : kAll;
 }
 
-// Steps whose events are all in the rings.
+// Takes the steps whose events are all in the rings.
 void Recorder::Impl::take_steps() {
   const std::lock_guard lock(steps_mutex_);
   taken_steps_.clear();

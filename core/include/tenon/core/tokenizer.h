@@ -38,7 +38,7 @@ struct TokenizerInfo {
   bool strips_first_space = false;         // encode() puts a space before the text, and decoding takes it away again
   std::string chat_template;               // Jinja, as published; "" = there is none
   std::string tool_chat_template;          // the one named tool_use, for conversations with tools; "" = there is none
-  // Names of special tokens that templates use besides those of BOS and EOS, with their texts: "unk_token", "<unk>".
+  // These are names of special tokens that templates use besides BOS and EOS, with their texts: "unk_token", "<unk>".
   std::vector<std::pair<std::string, std::string>> special_tokens;
 };
 
@@ -92,7 +92,7 @@ class StreamDetokenizer {
 
 std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, const DecodeOptions& options = {});
 
-// A tokenizer as the registry lists it.
+// This is a tokenizer as the registry lists it.
 struct TokenizerKind {
   std::string_view name;  // the value in TOML
   std::string_view doc;   // one line that says what it reads

@@ -75,7 +75,7 @@ struct WeightsOptions {
   tenon_format format = TENON_BF16;  // synthetic: TENON_BF16, TENON_F16 or TENON_F32
 };
 
-// A reader as the registry lists it.
+// This is a reader as the registry lists it.
 struct WeightsReader {
   std::string_view name;                    // the value in TOML
   std::string_view doc;                     // one line that says what it accepts

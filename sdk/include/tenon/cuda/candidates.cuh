@@ -185,7 +185,7 @@ __device__ inline uint32_t cluster_max(uint32_t value, uint32_t* shared) {
   return value;
 }
 
-// Sums of `value` over the threads before this one, and over all. shared: one for every warp.
+// Returns sums of `value` over the threads before this one, and over all. shared: one for every warp.
 template <class T>
 struct Scan {
   T before, all;

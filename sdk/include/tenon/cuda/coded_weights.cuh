@@ -373,7 +373,7 @@ struct BookWeights {
   }
 
  private:
-  // Two registers of an A fragment a byte, from the table.
+  // A byte gives two registers of an A fragment, from the table.
   static __device__ __forceinline__ void look_up(uint32_t word, uint32_t (&a)[4]) {
     constexpr uint32_t kEntry = 4 * kCopies, kByte = 0x4440;  // kEntry: bytes of a byte's copies
     const uint32_t own = shared_address(table()) + lane_id() % kCopies * 4;

@@ -1,5 +1,5 @@
-// Samplers that leave out candidates and keep their form (dense or sparse), a row by a cluster of blocks. They are recorded as
-// tenon/sdk/cpu/filter.h says; write_kept() there is their naive twin.
+// These samplers leave out candidates and keep their form (dense or sparse); a row is done by a cluster of blocks. They
+// are recorded as tenon/sdk/cpu/filter.h says; write_kept() there is their naive twin.
 #pragma once
 
 #include "tenon/cuda/candidates.cuh"

@@ -50,13 +50,14 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kGroup } -> std::convertible_to<uint32_t>;
   // This many groups of one row of x lie side by side in columns of B and are scaled at once.
   { F::kSpread } -> std::convertible_to<uint32_t>;
-  // true: x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
+  // If true, x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
   { F::kScaled } -> std::convertible_to<bool>;
-  // true: finish() needs the sum over all of x (RowInfo::total).
+  // If true, finish() needs the sum over all of x (RowInfo::total).
   { F::kTotal } -> std::convertible_to<bool>;
-  // true: each row has a scale in a second store, by packed row. Products multiply the row's finished sum by it.
+  // If true, each row has a scale in a second store, by packed row. Products multiply the row's finished sum by it.
   { F::kRowScales } -> std::convertible_to<bool>;
-  // true: of each 4 k the last two have weights that are 16 times too large, so x has to be 16 times too small there.
+  // If true, the last two of each 4 k have weights that are 16 times too large, so x has to be 16 times too small
+  // there.
   { F::kStaggered } -> std::convertible_to<bool>;
   // Makes a warp's sum, but for the row's scale, from what partial() gave.
   { F::finish(sum, row) } -> std::same_as<float>;
@@ -73,7 +74,7 @@ concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_blo
   // There are kRows rows of x. kSpreads: groups of k lie side by side in columns of B (PackedFormat's kSpread).
   { X::kRows } -> std::convertible_to<int>;
   { X::kSpreads } -> std::convertible_to<bool>;
-  // true: a row is two columns of B, its high and its low parts. false: it is one column.
+  // If true, a row is two columns of B, its high and its low parts; else it is one column.
   { X::kPaired } -> std::convertible_to<bool>;
   x.seek(segment);
   // Returns the lane's fragment of B for the 32 k of a block and a row block: two k-steps of two registers. For a format that
@@ -127,7 +128,7 @@ inline constexpr bool kSparse = requires { F::kSparse; };
 template <class F>
 inline constexpr uint32_t kMatvecTableBytes = kSparse<F> ? 0 : kTableBytes<F>;
 
-// true: the format needs the sums of x over each kGroup k.
+// If true, the format needs the sums of x over each kGroup k.
 template <class F>
 inline constexpr bool kNeedsSums = false;
 template <class F>

@@ -56,7 +56,7 @@ struct ProductPointers {
   void* workspace;                   // kGemmWorkspaceBytes
 };
 
-// Whatever the choice of an algorithm may depend on: Product's numbers, the alignment of all pointers, 1 if y is the
+// The choice of an algorithm may depend on these: Product's numbers, the alignment of all pointers, 1 if y is the
 // addend.
 using ProductKey = std::array<int64_t, 11>;
 inline ProductKey product_key(const Product& p, const ProductPointers& at) {
@@ -161,7 +161,7 @@ class LtProduct {
   cublasLtMatrixLayoutOpaque_t w_, x_, y_, addend_;
 };
 
-// The median of a few runs; infinite if the algorithm does not run.
+// Returns the median of a few runs; infinite if the algorithm does not run.
 inline float median_ms(LtProduct& product, const Algorithm& algorithm, cudaStream_t stream) {
   if (product.run(algorithm, stream) != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<float>::infinity();
   std::array<float, 5> ms{};

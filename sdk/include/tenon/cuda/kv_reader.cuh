@@ -97,7 +97,8 @@ void with_kv_codec(uint32_t format, F&& f) {
   throw sdk::Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
 }
 
-// The codec of TENON_U8 where keys have zeros and steps for each dimension (KvCells::channel()). It decodes values alone.
+// This codec of TENON_U8 is for keys with zeros and steps for each dimension (KvCells::channel()). It decodes values
+// only.
 struct KvI4ByChannel : sdk::KvI4 {};
 template <class C>
 inline constexpr bool kKeysByChannel = std::is_same_v<C, KvI4ByChannel>;

@@ -16,8 +16,8 @@
 
 namespace tenon::cuda {
 
-// X: float or __half. kWide: octets are whole and lie at whole 16 bytes. kHeld: they are in shared memory, k numbers of X, the
-// n-th 16 bytes of all octets together, so that the lanes of a warp use all banks.
+// X is float or __half. kWide: octets are whole and lie at whole 16 bytes. kHeld: they are in shared memory, k numbers
+// of X, the n-th 16 bytes of all octets together, so that the lanes of a warp use all banks.
 template <class X, bool kWide, bool kHeld>
 class OctetRow {
  public:

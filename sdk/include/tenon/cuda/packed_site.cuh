@@ -26,7 +26,7 @@ struct PackedSite {
 
   tenon_format source_of(const tenon_rows& src) const { return source[src.mat % rows.size()]; }
   uint32_t expert_of(const tenon_rows& src) const { return src.mat / static_cast<uint32_t>(rows.size()); }
-  // The first scale of the rows' expert in a store of scales.
+  // Returns the first scale of the rows' expert in a store of scales.
   float* scales(void* store, const tenon_rows& src) const {
     return static_cast<float*>(store) + size_t{expert_of(src)} * map.tiles() * kTileRows;
   }

@@ -42,7 +42,7 @@ struct PreparedRows {
   __host__ __device__ size_t bytes() const { return factors() + rows * sizeof(float); }
 };
 
-// true: the fragments of a whole segment stay in registers, so that they are loaded once for all tiles.
+// If true, the fragments of a whole segment stay in registers, so that they are loaded once for all tiles.
 template <PackedFormat F>
 inline constexpr bool kHoldsSegment = F::kBlocks <= 4 && !std::is_void_v<typename F::Half>;
 

@@ -39,8 +39,8 @@ template <int N>
 struct TileGemmShape {
   static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
   static constexpr bool kMovesRegisters = N > kTileGemmBand / 2;
-  // true: warps go through the end of their work before there is any, so that its instructions are in the cache when they are needed.
-  // Kernels of more rows are too long for that.
+  // If true, warps go through the end of their work before there is any, so that its instructions are in the cache when
+  // they are needed. Kernels of more rows are too long for that.
   static constexpr bool kRehearses = N == 16;
   static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp

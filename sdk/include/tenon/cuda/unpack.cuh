@@ -127,7 +127,7 @@ void run_unpack_bytes(const UnpackArgs& a, const Launch& launch) {
          launch.ptr<uint8_t>(Operand::kTo), launch.ptr<float>(Operand::kToScales));
 }
 
-// The codes of a site and their scales, as run_unpack_bytes() leaves them.
+// These are the codes of a site and their scales, as run_unpack_bytes() leaves them.
 struct UnpackedBytes {
   tenon_tid codes, scales;  // (columns, whole segments of k), f32[columns]; columns: a multiple of kWhole
   static constexpr int64_t kWhole = 16;

@@ -86,7 +86,7 @@ struct Entries {
   int32_t id_of(uint32_t i) const { return id != nullptr ? id[i] : static_cast<int32_t>(first + i); }
 };
 
-// The entries of chunk `chunk`, which belongs to a live row.
+// These are the entries of chunk `chunk`, which belongs to a live row.
 inline Entries entries_of(const CandidateGrid& g, const Part& part, uint32_t chunk) {
   Entries e{};
   e.chunk = chunk;

@@ -1,4 +1,4 @@
-// Samplers that leave out candidates and keep the form: what is out becomes minus infinity (DENSE) or is dropped, the
+// These samplers leave out candidates and keep the form: what is out becomes minus infinity (DENSE) or is dropped, the
 // rest in their order (SPARSE).
 //
 //   const tenon_candidates kept = cpu::temp_candidates(c, r);                               in record_apply()

@@ -17,7 +17,7 @@
 
 namespace tenon::sdk::cpu {
 
-// The instruction sets that kernels are compiled for. Each has what those before it have, except that AVX-512 may come
+// Kernels are compiled for these instruction sets. Each has what those before it have, except that AVX-512 may come
 // without AVX-VNNI.
 enum class Isa : uint32_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 inline Isa isa_of(const tenon_device& device) {
@@ -53,8 +53,8 @@ struct Kernels {
 };
 using KernelsOf = Kernels (*)(Isa);
 
-// A plugin's tables for all instruction sets, where it multiplies rows as they are stored, and may have packed formats for the sets
-// with dot products of bytes, or for one of them.
+// These are a plugin's tables for all instruction sets, where it multiplies rows as they are stored, and may have
+// packed formats for the sets with dot products of bytes, or for one of them.
 struct KernelSets {
   const KernelTable *scalar, *avx2, *avx512;
   const PackedTable *avx_vnni = nullptr, *avx512_vnni = nullptr;
@@ -70,7 +70,7 @@ struct KernelSets {
   }
 };
 
-// A matrix as the scheme stores it, and as the file has it.
+// This is a matrix as the scheme stores it, and as the file has it.
 struct StoredMatrix {
   uint32_t code = 0;  // its row format's or, if x becomes int8, its packed format's
   uint32_t rows = 0;

@@ -96,7 +96,7 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
     acc[c] = Floats16::zeros();
   }
 
-  // These are whole blocks.
+  // This multiplies whole blocks.
   const uint32_t whole = v.k / F::kElements * F::kElements;
   const uint8_t* ahead = row[0] + (C - 1) * v.row_bytes + kAhead;
   size_t at = F::kHeader;

@@ -203,7 +203,7 @@ template <int, uint32_t R>
   for (uint32_t r = 0; r < R; ++r) sums[r] = to_floats(sum[r]);
 }
 
-// Returns four times kOffset for each of kSide rows.
+// This has four times kOffset for each of kSide rows.
 template <int kOffset>
 struct OffsetCodes {
   uint8_t byte[4 * kSide];
@@ -286,7 +286,7 @@ template <WideWeights F>
 constexpr uint32_t kBlocksAtOnce = kMostUnitK / kInt8Block;
 constexpr uint32_t kTileRows = 48;
 
-// Blocks of weights that were made, (count); they meet the blocks of a row of x from `first` on.
+// Takes (count) blocks of weights that were made; they meet the blocks of a row of x from `first` on.
 template <class Block>
 struct BlockSpan {
   const Block* block;
