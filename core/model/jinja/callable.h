@@ -21,7 +21,7 @@ struct Arguments {
   const Value* find(std::string_view name) const;
 };
 
-// Thread: The thread of the run calls it.
+// Thread: the one of the run.
 class Callable {
  public:
   Callable() = default;

@@ -19,7 +19,7 @@ struct JsonStyle {
   bool ascii = false;  // everything else is escaped
   bool sorted = false;
   bool broken = false;  // lines are broken, and
-  Text indent;          // indented by this for each level
+  Text indent;          // each level is indented by this
   Text between_items{", ", Origin::kTemplate}, after_key{": ", Origin::kTemplate};
 };
 Value to_json(Run& run, const Value& value, const JsonStyle& style);

@@ -165,7 +165,7 @@ struct MacroBody {
   struct Parameter {
     uint32_t number;
     std::string name;
-    ExpressionPtr otherwise;  // nullptr: undefined
+    ExpressionPtr otherwise;  // if nullptr, it is undefined
   };
 
   std::string name;

@@ -20,7 +20,7 @@ namespace tenon::text {
 struct TokenDecoder {
   bool byte_level = false;                                        // the byte alphabet
   bool byte_fallback = false;                                     // <0xHH>
-  std::vector<std::pair<std::string, std::string>> replacements;  // applied in order
+  std::vector<std::pair<std::string, std::string>> replacements;  // they are applied in order
 };
 
 struct BpeTokenizerParts {

@@ -23,7 +23,7 @@ constexpr uint64_t kBpe = 2;
 struct Field {
   uint32_t number = 0;
   uint64_t value = 0;     // a varint or fixed field has it
-  std::string_view data;  // a length-delimited one has it
+  std::string_view data;  // a length-delimited field has it
 };
 
 class FieldReader {

@@ -12,7 +12,7 @@ namespace tenon::weights {
 // A tensor of the view comes from here.
 struct TensorOrigin {
   const WeightTensor* source = nullptr;         // or
-  std::vector<std::byte> bytes = {};            // computed, or
+  std::vector<std::byte> bytes = {};            // these are computed, or
   std::vector<const WeightTensor*> parts = {};  // these, all of one size, one after the other
   std::vector<uint32_t> row = {};               // row i is the source's row[i]; empty: as they are
 };

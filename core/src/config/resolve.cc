@@ -191,7 +191,7 @@ ComponentConfig Resolver::component(const Form& form, const char* kind, const No
 
 void Resolver::check_missing(const std::string& label, const Node& node, const ParamValues& values, const char* kind) {
   for (const std::string& missing : values.missing()) {
-    if (node.table()->count(missing) != 0) continue;  // there, but wrong: reported
+    if (node.table()->count(missing) != 0) continue;  // it is there, but wrong, and was reported
     std::string message = label + ": " + quote(missing) + " is missing";
     if (missing == "use") {
       const std::vector<std::string> names = schemas_.names(kind);

@@ -22,10 +22,10 @@ std::string entries_problem(const CandidateRow& row);
 std::string choice_problem(const CandidateRow& row);
 
 // Records an op that fails where candidates are left that no sampler may leave, and says which: of SPARSE a count that
-// is not 1 to cap or an id that is no token, of both forms no logit above -infinity. Rows that came to the processor so,
-// or with a NaN or +infinity, which VERIFY tells of (tenon/sdk/told.h), are passed over: that is another's fault. It
-// reads each candidate once, a small part of what any processor does. The op belongs to the recorder's scope. Throws
-// sdk::Failed. Only for devices that walk the program: the others tell the host in the end.
+// is not 1 to cap or an id that is no token, of both forms no logit above -infinity. Rows that came to the processor
+// so, or with a NaN or +infinity, which VERIFY tells of (tenon/sdk/told.h), are passed over: that is another's fault.
+// It reads each candidate once, a small part of what any processor does. The op belongs to the recorder's scope. Throws
+// sdk::Failed. This is only for devices that walk the program: the others tell the host in the end.
 void record_candidates_check(const tenon_candidates& given, const tenon_candidates& left, const tenon_recorder* rec);
 
 }  // namespace tenon

@@ -44,7 +44,7 @@ class ThreadTeam {
   void end();
 
   std::function<void(uint32_t)> started_;
-  std::atomic<uint32_t> ready_{0};  // threads on which started_ has ended
+  std::atomic<uint32_t> ready_{0};  // on so many threads started_ has ended
   std::mutex mutex_;
   std::exception_ptr failure_;  // the first one that started_ threw; guarded by mutex_
   uint32_t turns_before_yield_;

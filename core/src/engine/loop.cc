@@ -72,7 +72,7 @@ void Loop::welcome() {
     if (s->done() || !cancelled(*s)) continue;
     try {
       s->finish(FinishReason::kCancelled);
-    } catch (...) {  // from a callback that the rest of the text went to: it is cancelled all the same
+    } catch (...) {  // a callback got the rest of the text and threw: it is cancelled all the same
     }
   }
   cancelled_.clear();
@@ -317,7 +317,7 @@ std::string_view Loop::give(const StepResult& result) {
         broken_.push_back({s, cached, broken->token == sdk::kNoCandidates});
       }
       if (in_prompt && !s->doubtful) pipeline_.share(s->slot, s->cached());
-    } catch (...) {  // a callback of the request
+    } catch (...) {  // a callback of the request threw
       s->fail(std::current_exception());
     }
   }

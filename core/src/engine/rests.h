@@ -56,7 +56,7 @@ class Rests {
     std::array<double, kSamples> seconds{};
     double median = 0;
   };
-  size_t program_for(uint32_t rows) const;  // the number of the smallest that fits; programs_.size(): none
+  size_t program_for(uint32_t rows) const;  // the number of the smallest that fits; programs_.size() if none does
   bool is_measured(const Program& program) const;
   bool tries(uint32_t members) const;  // the smaller program would run in order to be measured
 

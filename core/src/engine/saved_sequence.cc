@@ -27,7 +27,7 @@ struct Header {
   uint64_t file_bytes = 0;  // the whole file has so many
   uint64_t fact_bytes = 0, tokens = 0, cell_bytes = 0;
   uint64_t reserved_too = 0;
-  uint64_t checksum = 0;  // the whole file's, computed with 0 here
+  uint64_t checksum = 0;  // it is the whole file's, computed with 0 here
 };
 static_assert(sizeof(Header) == kAlignment);
 

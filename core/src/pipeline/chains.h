@@ -19,7 +19,7 @@ struct Vector {
   std::function<void(std::span<float>)> fill;  // computed
   int64_t rows = 1, columns = 0;
   float plus = 0;                   // is added to each element of the tensors
-  std::optional<uint32_t> storage;  // none: nobody needs it as it is
+  std::optional<uint32_t> storage;  // if there is none, nobody needs it as it is
 };
 
 struct ChainOp {

@@ -141,7 +141,7 @@ class Declared : public Declarations {
   // If a cache keeps keys before rope, the append stands before the ROPE that ended the chain. That ROPE is then for queries
   // alone, and no scheme is offered it.
   void append_before_rope(AttentionLayer& layer);
-  // Cuts a site where the scheme changes; which ops each group's scheme may claim. schemes: of each matrix.
+  // Cuts a site where the scheme changes; which ops each group's scheme may claim. `schemes` has one for each matrix.
   void split(Site& site, const std::vector<const Scheme*>& schemes);
   // Adds storages for the vectors that are needed, once all sites are split.
   void add_vectors();
@@ -177,7 +177,7 @@ class Declared : public Declarations {
   std::vector<JoinedDecl> joined_;
   std::vector<SiteId> site_of_linear_;
   std::vector<std::pair<std::string, std::string>> notes_;
-  std::set<std::string, std::less<>> used_;  // tensors of the file, by name
+  std::set<std::string, std::less<>> used_;  // these tensors of the file are used, by name
   weights::Findings findings_{""};
 };
 

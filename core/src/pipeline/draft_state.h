@@ -11,7 +11,8 @@ namespace tenon {
 
 class DraftState {
  public:
-  // [setup] Makes the storages. round: bounds of the program that verifies. state: of the pipeline's own steps.
+  // [setup] Makes the storages. `round` has the bounds of the program that verifies. `state` is that of the pipeline's
+  // own steps.
   void declare(StorageTable& storages, const tenon_bounds& round, const StepState& state);
 
   // Returns the storages of a pass through the model and of the samplers after it, by TENON_STEP_* role.

@@ -23,7 +23,7 @@ struct LinearView {
 
   std::vector<int64_t> rows_;                       // by matrix
   std::vector<std::vector<tenon_stored>> tensors_;  // by matrix, of one expert after the other
-  std::vector<tenon_matrix> matrices_;              // so, too
+  std::vector<tenon_matrix> matrices_;              // they are by matrix, too
   ChainView before_, offered_;
 };
 

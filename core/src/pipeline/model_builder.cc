@@ -47,7 +47,7 @@ tenon_tid ModelBuilder::handed_in(int64_t columns) {
 }
 
 tenon_tid ModelBuilder::linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) {
-  if (x == 0) return 0;  // after out_rows() where nobody wants logits
+  if (x == 0) return 0;  // out_rows() was called, and nobody wants logits
   Site& site = declared_.sites[declared_.site_of(id)];
   if (all_rows_ != 0) record_pool(site);
   return record_site(site, {x, expert}, rows);

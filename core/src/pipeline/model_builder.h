@@ -26,8 +26,8 @@ struct ReadHeads {
 class ModelBuilder : public StepBuilder {
  public:
   enum class Logits { kWanted, kUnwanted };
-  // The recording has entered the bounds and the step state that the model runs with. shape: the index of the bounds in
-  // the negotiation.
+  // The recording has entered the bounds and the step state that the model runs with. `shape` is the index of the
+  // bounds in the negotiation.
   ModelBuilder(ModelInstance& instance, StorageTable& storages, ProgramRecording& recording, size_t shape,
                Logits logits = Logits::kWanted)
       : instance_(instance),
@@ -102,7 +102,7 @@ class ModelBuilder : public StepBuilder {
   tenon_tid store_tensor(uint32_t storage);
   std::vector<tenon_tid> stores_of(const SiteGroup& group);
   tenon_tid vector_tensor(VectorId id);
-  // Returns the ops with their tensors filled in. rows: the module named them, in this order.
+  // Returns the ops with their tensors filled in. The module named `rows` in this order.
   std::vector<tenon_fop> with_tensors(const OpChain& chain, const std::vector<tenon_tid>& rows);
   // If x is `ours`, nothing else reads it, and y may be x. An op that nobody claimed records itself; the result is y.
   tenon_tid record_unclaimed(const OpPlace& place, const ChainOp& op, const tenon_fop& with, tenon_tid x, bool ours);

@@ -131,7 +131,7 @@ void ModelInstance::map_weights() {
         Storage& s = storages_[group.stores[i]];
         if (s.kind != MemoryKind::kMapped) continue;
         const std::byte* bytes = weights_.mapped(*plain_tensor(site.decl.mats[group.mats[i]].sets.front()));
-        s.address = const_cast<std::byte*>(bytes);  // recorded for reading only
+        s.address = const_cast<std::byte*>(bytes);  // it is recorded for reading only
       }
     }
   }

@@ -74,7 +74,7 @@ class ModelInstance {
   Status reserve(uint32_t slot, uint32_t kv_len) const;
   void truncate(uint32_t slot, uint32_t kv_len) const;
   Status publish() const;
-  uint32_t free_pages(uint32_t& page_tokens) const;  // 0 and 0 where slots do not share pages
+  uint32_t free_pages(uint32_t& page_tokens) const;  // both are 0 where slots do not share pages
   bool finds() const;                                // the next three may be called
   uint32_t find(std::span<const int32_t> tokens, uint32_t& held) const;
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens) const;

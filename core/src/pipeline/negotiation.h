@@ -69,7 +69,7 @@ class Negotiation {
   tenon_format format_between(const Site& from, const Site& to, size_t shape);
   // Says whether the schemes of all the site's groups claim the same as before when x and y have these formats.
   bool takes_formats(const Site& site, size_t shape, tenon_format x, tenon_format y);
-  // attends: what stands after the site is noted with its attention, unless a scheme takes it.
+  // If it `attends`, what stands after the site is noted with its attention, unless a scheme takes it.
   void note_site(const Site& site, bool attends);
   void note_group(const Site& site, const SiteGroup& group, bool attends);
 

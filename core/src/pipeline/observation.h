@@ -21,9 +21,9 @@ class Observation {
   void watch(const std::vector<Observer>& observers);
 
   // Asks the observers of the site's matrices how much they want to keep, and gives it a storage. Says whether anybody
-  // watches the site; its ops before the product are then visible. description: see tenon_linear.
+  // watches the site; its ops before the product are then visible. For the description, see tenon_linear.
   bool ask(const Site& site, const std::string& description, StorageTable& storages);
-  // Records what adds to the states of the site. rows: all but the state, x as the product takes it.
+  // Records what adds to the states of the site. `rows` are all but the state, x as the product takes it.
   void record(const Site& site, const tenon_observe_call& rows, ProgramRecording& recording) const;
   // Returns the state of the site that holds the matrix, read from the device; empty if nobody watches it.
   std::vector<std::byte> read(const std::string& matrix, const StorageTable& storages) const;

@@ -99,8 +99,8 @@ void record_pass_rows(const ProgramContext& context, ProgramRecording& rec, uint
   throw Error(ErrorCode::kPlugin, id + ": record a draft's pass: " + text);
 }
 
-// Records the draft model's run over one row of every sequence, and its choice of the next token. last: nothing
-// follows, and the pass is for the cache alone.
+// Records the draft model's run over one row of every sequence, and its choice of the next token. If it is `last`,
+// nothing follows, and the pass is for the cache.
 void record_draft_pass(const ProgramContext& context, ProgramRecording& rec, size_t shape, bool last) {
   const DraftState& state = context.draft_state;
   rec.enter(state.pass_bounds(), state.pass());

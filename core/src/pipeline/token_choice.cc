@@ -42,7 +42,8 @@ void record_selector(const ChainLink& link, ModelBuilder& builder, const tenon_c
   if (!problem.empty()) throw Error(ErrorCode::kPlugin, link.instance.id() + ": " + problem);
 }
 
-// Records a processor over `given`; the result is what it leaves. looked_at: an op looks at that in every step.
+// Records a processor over `given`; the result is what it leaves. If it is `looked_at`, an op looks at that in every
+// step.
 tenon_candidates record_processor(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given,
                                   bool looked_at) {
   ProgramRecording& rec = builder.recording();

@@ -262,7 +262,7 @@ void ProgramRecording::place_activations() {
     if (t.storage < 0 && t.root == id && t.first_op != UINT32_MAX) roots.push_back(&t);
   }
   std::stable_sort(roots.begin(), roots.end(), [](auto* a, auto* b) { return a->extent > b->extent; });
-  std::vector<const ProgramTensor*> placed;  // sorted by offset
+  std::vector<const ProgramTensor*> placed;  // they are sorted by offset
   for (ProgramTensor* t : roots) {
     uint64_t offset = 0;
     for (const ProgramTensor* other : placed) {
@@ -348,7 +348,7 @@ void ProgramRecording::wait_for_state() {
 
 std::unique_ptr<Program> ProgramRecording::finish(std::span<const tenon_tid> outputs) {
   check();
-  Program recorded = program_;  // without a plan: the recording may go on
+  Program recorded = program_;  // it has no plan: the recording may go on
   find_lifetimes(outputs);
   place_activations();
   find_stable();

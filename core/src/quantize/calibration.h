@@ -29,9 +29,9 @@ class Calibration {
   // Says where the rows that enter layers are kept: a folder that is there once observe() is called, and may have those of an
   // earlier run.
   void keep_rows_in(const std::filesystem::path& folder);
-  // Runs the texts through the layers that have no rows kept yet, and then through that of the batch, which is next: matrices that
-  // were kept as they are stored, the others as the model has them. read: called after each window of each run, with the windows
-  // of all these runs. Throws what Pipeline::build() and load() throw, and Error(kIo).
+  // Runs the texts through the layers that have no rows kept yet, and then through that of the batch, which is next:
+  // matrices that were kept as they are stored, the others as the model has them. read() is called after each window of
+  // each run, with the windows of all these runs. Throws what Pipeline::build() and load() throw, and Error(kIo).
   using Read = std::function<void(uint32_t window, uint32_t windows)>;
   void observe(std::span<const PlannedTensor* const> batch, const Read& read);
   // Returns the state of a matrix of the batch that was observed last; empty if its scheme does not want to see it.
@@ -47,7 +47,7 @@ class Calibration {
     ModelPart part;
     std::vector<Observer> observers;
     std::function<void(std::span<const float> row)> on_row;  // takes what leaves the part; may be empty
-    std::function<void()> read;                              // called after each window
+    std::function<void()> read;                              // it is called after each window
   };
   void run(const Run& r, const std::function<void(Pipeline&)>& ended = {});
   void advance_to(uint32_t layer, const std::function<void()>& read);

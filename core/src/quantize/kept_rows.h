@@ -23,7 +23,8 @@ class KeptRows {
 
   // Returns the last layer up to `layer` whose rows are kept; nothing if there is none. A file that is not whole is not counted.
   std::optional<uint32_t> last_up_to(uint32_t layer);
-  // Returns the rows from `first` on that enter the layer, whose file is there. Valid until begin() or another layer's.
+  // Returns the rows from `first` on that enter the layer, whose file is there. Both begin() and another layer end
+  // them.
   std::span<const float> rows(uint32_t layer, uint64_t first, uint64_t count);
 
   // Begins to write what enters a layer. The folder is there.

@@ -52,7 +52,7 @@ void check_input(const Weights& model, const std::string& input) {
 
 // This is the model with the names and the description of the kind of file that is written.
 struct Source {
-  std::unique_ptr<Weights> opened, view;  // view: as the family sees them, where that is otherwise
+  std::unique_ptr<Weights> opened, view;  // the family sees the view, where it differs
   Translation translation;                // it is there if the model is of the other convention
   const Weights& weights() const { return translation.weights ? *translation.weights : view ? *view : *opened; }
   bool translated() const { return translation.weights != nullptr; }

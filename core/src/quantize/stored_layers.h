@@ -20,8 +20,9 @@ class StoredLayers {
  public:
   using Layer = std::vector<const PlannedTensor*>;
 
-  // The folder is "<output>.calibrated". asked: lines that say what was asked for and of what. Throws Error(kUsage), with
-  // the first line that differs, where the folder was left by a run that was asked for something else; Error(kIo).
+  // The folder is "<output>.calibrated". `asked` are lines that say what was asked for and of what. Throws
+  // Error(kUsage), with the first line that differs, where the folder was left by a run that was asked for something
+  // else; Error(kIo).
   StoredLayers(const std::filesystem::path& output, std::vector<std::string> asked);
 
   const std::filesystem::path& folder() const { return folder_; }

@@ -9,7 +9,7 @@
 
 namespace tenon {
 
-const std::vector<std::string>& plugin_kinds();  // sorted
+const std::vector<std::string>& plugin_kinds();  // they are sorted
 bool is_plugin_kind(std::string_view kind);
 // Returns "attention/1" and the like.
 std::string interface_id(std::string_view kind);

@@ -107,7 +107,7 @@ struct Registry::Impl {
   std::map<Key, Entry> entries;
   std::vector<ScanNotice> notices;
   std::set<fs::path> roots;
-  std::vector<std::unique_ptr<LoadedComponent>> replaced;  // shadowed after they had been handed out
+  std::vector<std::unique_ptr<LoadedComponent>> replaced;  // these were shadowed after they had been handed out
 
   void note(const fs::path& library, std::string message, bool refused) {
     notices.push_back({library, std::move(message), refused});

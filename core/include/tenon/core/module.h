@@ -155,13 +155,14 @@ class StepBuilder {
   // Returns the rows, of so many columns, that are handed in to a part that does not embed.
   virtual tenon_tid handed_in(int64_t columns) = 0;
   virtual tenon_tid tokens() = 0;  // i32 (rows): the step's tokens, for models that route by the token
-  // Records a product. rows: the operands that the ops after it take beside x, in order, such as the residual of an `add`.
-  // expert, for a routed product: i32 (rows), the expert of each row of x; below 0, the row's product is zeros.
+  // Records a product. `rows` are the operands that the ops after it take beside x, in order, such as the residual of
+  // an `add`. expert, for a routed product: i32 (rows), the expert of each row of x; below 0, the row's product is
+  // zeros.
   virtual tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows = {},
                            tenon_tid expert = 0) = 0;
   virtual tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows = {},
                            tenon_tid expert = 0) = 0;
-  // Records ops over x, which stays as it is. rows: as for a product.
+  // Records ops over x, which stays as it is. `rows` are as for a product.
   virtual tenon_tid row_ops(RowOpsId ops, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
   // Each row at hand becomes so many; returns x with each row so often, one after the other. What is recorded after it works
   // on all of these, until end_repeat(). So the experts that a row chose are one product, of rows that have an expert each.

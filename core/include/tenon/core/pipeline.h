@@ -147,8 +147,8 @@ class Pipeline {
   std::optional<ReadRate> read_rate() const;
 
   // Prepares a slot for a new sequence: its sampler's parameters and random key, empty states. overrides:
-  // "temperature.value" = text, checked against the samplers' schemas. cached: the tokens that the slot has adopted, which
-  // its samplers have to count. Throws Error(kRequest).
+  // "temperature.value" = text, checked against the samplers' schemas. `cached` are the tokens that the slot has
+  // adopted, which its samplers have to count. Throws Error(kRequest).
   using Override = std::pair<std::string, std::string>;
   void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,
                       std::span<const int32_t> cached = {});
@@ -170,7 +170,8 @@ class Pipeline {
   Found find(std::span<const int32_t> tokens) const;
   // Makes what find() finds the beginning of a slot that has nothing, and returns its length.
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
-  // Lets find() find the slot's first tokens, which are in the cache, from now on. Empty: it finds nothing of the slot any more.
+  // Lets find() find the slot's first tokens, which are in the cache, from now on. If they are empty, it finds nothing
+  // of the slot any more.
   void share(uint32_t slot, std::span<const int32_t> tokens);
   // Returns what cells of this pipeline depend on; nothing unless the options have sessions.
   const std::vector<SessionFact>& session_facts() const;
@@ -225,10 +226,10 @@ class Pipeline {
     std::span<const float> values{};  // (rows, columns)
   };
   using Look = std::function<void(const ModuleResult& result)>;
-  // From now on every step runs op by op, and `look` is called with the results of these modules, in the
-  // order of their ops, once the step has ended, by the thread that calls step(). It does not throw, and what it is given
-  // is valid during the call. No paths: steps run as usual again. Throws Error(kUsage), which names what there is, for
-  // a path that no op leaves a result for.
+  // From now on every step runs op by op, and `look` is called with the results of these modules, in the order of their
+  // ops, once the step has ended, by the thread that calls step(). It does not throw, and what it is given is valid
+  // during the call. Without paths steps run as usual again. Throws Error(kUsage), which names what there is, for a
+  // path that no op leaves a result for.
   void look_at(std::vector<std::string> paths, Look look);
 
   // Returns the track on which this thread records, once the pipeline is loaded; without a recorder it records nothing.

@@ -56,7 +56,7 @@ class Tokenizer {
   virtual std::vector<int32_t> encode_parts(std::span<const TextPart> parts, bool add_special) const = 0;
 
   // Returns what a token adds to the text, which may be any bytes, since a token may hold a piece of a character; for a
-  // control token its name, and "" for an id that the vocabulary does not have. Valid for the life of this object.
+  // control token its name, and "" for an id that the vocabulary does not have. It is valid as long as this object.
   virtual std::string_view bytes(int32_t id) const = 0;
   // Says whether the token steers a model and is no text: BOS, turn markers, the unknown token.
   virtual bool is_control(int32_t id) const = 0;

@@ -71,7 +71,7 @@ class Weights {
 
 // These are options of single readers; the others do not look at them.
 struct WeightsOptions {
-  uint64_t seed = 1;                 // synthetic: the same seed gives the same weights on every machine
+  uint64_t seed = 1;                 // the same seed gives the same synthetic weights on every machine
   tenon_format format = TENON_BF16;  // synthetic: TENON_BF16, TENON_F16 or TENON_F32
 };
 

@@ -256,14 +256,14 @@ struct SixBitFloats {
     uint32_t lower, upper;
   };
   // Returns two codes as the two halves of a register, which have the numbers / kUnit.
-  // step: of 64 k; second: k0 + 2 and k0 + 3.
+  // `step` is one of 64 k; `second` means k0 + 2 and k0 + 3.
   static constexpr __host__ __device__ uint32_t halves(const Words& w, uint32_t step, uint32_t second) {
     constexpr uint32_t kBoth = 0x00010001, kNibble = (15U << kFirstBit) * kBoth,
                        kPair = (1U << (kFirstBit + 4) | 0x8000U) * kBoth;
     return (rotated(w.lower, kFirstBit - lower_bit(step, second)) & kNibble) |
            (rotated(w.upper, kFirstBit + 4 - upper_bit(step, second)) & kPair);
   }
-  // Adds a code to words that are zero there. odd: k0 + 1 or k0 + 3.
+  // Adds a code to words that are zero there. `odd` means k0 + 1 or k0 + 3.
   static constexpr __host__ __device__ void add(Words& w, uint32_t step, uint32_t second, uint32_t odd, uint32_t q) {
     const uint32_t bit = 16 * odd + upper_bit(step, second);
     w.lower |= (q & 15) << (16 * odd + lower_bit(step, second));
@@ -382,7 +382,7 @@ struct BookWeights {
   }
   // Does the same without the table. A permutation of bytes looks up four codes of 3 bits, and bit 3 chooses between two of them.
   static __device__ __forceinline__ void permute(uint32_t word, uint32_t (&a)[4]) {
-    const uint32_t in_upper = word << 4;  // bits 3 of even codes, where odd ones have theirs: at the top of bytes
+    const uint32_t in_upper = word << 4;  // bits 3 of even codes go where odd ones have theirs: at the top of bytes
     const uint32_t choice[2] = {permuted_bytes(word, in_upper, 0x9d8c), permuted_bytes(word, in_upper, 0xbfae)};
     const uint32_t codes = word & 0x77777777;
     constexpr Halves kHalves = halves();

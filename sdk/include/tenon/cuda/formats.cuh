@@ -38,7 +38,7 @@ struct RowPair {
 // kSpread = 2, and kScaled and kStaggered are true.
 template <class F>
 concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weights)[2][8], float sum, RowInfo row) {
-  // Each value of x is split into two numbers of this type. void: x stays f32.
+  // Each value of x is split into two numbers of this type. If it is void, x stays f32.
   typename F::Half;
   // A segment has kBlocks blocks of 32 k, which are kSegmentK = 32 * kBlocks, in kSegmentBytes bytes.
   { F::kBlocks } -> std::convertible_to<uint32_t>;
@@ -46,7 +46,8 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kSegmentBytes } -> std::convertible_to<uint32_t>;
   // A lane keeps so many sums for a tile and a row block of paired x.
   { F::kAcc } -> std::convertible_to<uint32_t>;
-  // This many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0: no groups.
+  // This many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0 means no
+  // groups.
   { F::kGroup } -> std::convertible_to<uint32_t>;
   // This many groups of one row of x lie side by side in columns of B and are scaled at once.
   { F::kSpread } -> std::convertible_to<uint32_t>;

@@ -253,7 +253,7 @@ class TuningFile {
     }
   }
 
-  std::filesystem::path path_;  // empty: no place
+  std::filesystem::path path_;  // if empty, there is no place
   Known known_;
 };
 
@@ -297,7 +297,7 @@ class ProductRunner {
     if (proposals.empty()) refuse(key);
     cudaStreamCaptureStatus capture{};
     TENON_CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
-    if (capture != cudaStreamCaptureStatusNone) return proposals.front();  // to be measured when there is a chance
+    if (capture != cudaStreamCaptureStatusNone) return proposals.front();  // it is measured when there is a chance
     if (!tuning || in_place) return chosen_[key] = proposals.front();      // a second run would add the addend twice
     chosen_[key] = fastest(product, proposals, stream);
     file_.put(key, chosen_[key]);

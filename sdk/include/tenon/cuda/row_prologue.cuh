@@ -227,8 +227,8 @@ __device__ __forceinline__ void put_staged(const OwnOctets<F>& own, const uint8_
 
 }  // namespace detail
 
-// After the wait and, if there is a norm, after stage_norm(): prepares the warp's share of a row. stage: in shared memory,
-// 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage.
+// After the wait and, if there is a norm, after stage_norm(): prepares the warp's share of a row. `stage` is in shared
+// memory, 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage.
 template <PackedFormat F, RowSink Sink>
 __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
   const OwnOctets<F> own(s.segments, warp);

@@ -37,7 +37,7 @@ inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes
 // warpgroup that fills the rings gives up most of its own.
 template <int N>
 struct TileGemmShape {
-  static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
+  static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // so many k are multiplied at once: a stage of x
   static constexpr bool kMovesRegisters = N > kTileGemmBand / 2;
   // If true, warps go through the end of their work before there is any, so that its instructions are in the cache when
   // they are needed. Kernels of more rows are too long for that.

@@ -53,7 +53,7 @@ __device__ inline void store_octet(H* to, uint32_t n, const float (&v)[8]) {
 
 }  // namespace detail
 
-// A warp takes a segment at a time. to: (columns, k) in natural order.
+// A warp takes a segment at a time. `to` is (columns, k) in natural order.
 template <PackedFormat F, class H>
 __global__ void unpack_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, H* to) {
   wait();

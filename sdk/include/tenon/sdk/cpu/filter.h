@@ -49,7 +49,7 @@ void write_kept(const CandidateGrid& g, const Part& part, const Entries& e, Keep
 
 // These return the greatest logit of a chunk, and that of a row from those of its chunks; minus infinity if none is in.
 inline float greatest(const Entries& e) {
-  constexpr uint32_t kLanes = 16;  // apart, so that they vectorize
+  constexpr uint32_t kLanes = 16;  // lanes are apart, so that they vectorize
   float most[kLanes];
   std::fill_n(most, kLanes, kOut);
   const auto take = [&](uint32_t i, uint32_t lane) { most[lane] = e.logit[i] > most[lane] ? e.logit[i] : most[lane]; };

@@ -59,7 +59,7 @@ struct KernelSets {
   const KernelTable *scalar, *avx2, *avx512;
   const PackedTable *avx_vnni = nullptr, *avx512_vnni = nullptr;
   const Packing* (*packing)(uint32_t code) = nullptr;  // how their formats are packed
-  const KernelTable* avx512_vbmi = nullptr;            // instead of avx512's where there is VBMI
+  const KernelTable* avx512_vbmi = nullptr;            // it replaces avx512's where there is VBMI
 
   Kernels of(Isa isa) const {
     Kernels chosen{isa >= Isa::kAvx512 ? avx512 : isa >= Isa::kAvx2 ? avx2 : scalar};
@@ -252,7 +252,7 @@ class FileRow {
  private:
   const StoredMatrix& matrix_;
   const tenon_rows& src_;
-  uint64_t row_;  // counted from src's first
+  uint64_t row_;  // it counts from src's first
 };
 
 // Calls f(number, FileRow) for each row of src. Throws Failed on rows that the site does not have.
