@@ -42,7 +42,7 @@ class CutWeights final : public TableWeights {
   };
   struct Table {
     Contents contents;
-    std::vector<Piece> pieces;  // one for each tensor, by its number
+    std::vector<Piece> pieces;  // there is one for each tensor, by its number
   };
 
   CutWeights(const Weights& source, Table table);

@@ -36,7 +36,7 @@ class TranslatedWeights final : public TableWeights {
 
   const Weights& source_;
   std::unique_ptr<Weights> owned_;
-  std::vector<TensorOrigin> origins_;  // one for each tensor, by its number
+  std::vector<TensorOrigin> origins_;  // there is one for each tensor, by its number
 };
 
 }  // namespace tenon::weights

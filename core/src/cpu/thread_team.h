@@ -46,7 +46,7 @@ class ThreadTeam {
   std::function<void(uint32_t)> started_;
   std::atomic<uint32_t> ready_{0};  // on so many threads started_ has ended
   std::mutex mutex_;
-  std::exception_ptr failure_;  // the first one that started_ threw; guarded by mutex_
+  std::exception_ptr failure_;  // started_ threw it first; mutex_ guards it
   uint32_t turns_before_yield_;
   Job job_ = nullptr;
   void* context_ = nullptr;

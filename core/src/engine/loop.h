@@ -47,7 +47,7 @@ class Loop {
   bool step();
   bool idle() const { return sequences_.empty(); }
   const RunStats& stats() const { return stats_; }
-  RunStats totals() const;  // [any thread] as of the end of the last step
+  RunStats totals() const;  // [any thread] they are as of the end of the last step
 
  private:
   // This is a row of a step and what was chosen for it.
@@ -132,14 +132,14 @@ class Loop {
   struct Newest {
     int32_t token, accepted;  // the last chosen token; rows that survived
   };
-  std::vector<Newest> newest_;  // by share, of the step before it
+  std::vector<Newest> newest_;  // they are those of the step before it, by share
 
   std::vector<Sequence*> masked_;  // by number of the batch's masks
 
   // These are filled in one call, and kept for their room.
   std::vector<std::unique_ptr<Sequence>> joining_;
   std::vector<Ticket> cancelled_;
-  std::vector<Sequence*> listed_;        // what the scheduler sees, in this order, and
+  std::vector<Sequence*> listed_;        // the scheduler sees these in this order, and
   std::vector<tenon_sequence> entries_;  // as it sees it
   std::vector<Rests::Member> members_;
   std::vector<Chosen> chosen_;

@@ -23,7 +23,7 @@ namespace tenon {
 // Every sequence has this.
 struct Rest {
   bool rests = false;
-  uint64_t number = 0;  // in the line of those who are to rest, the lowest one first; 0: it is new
+  uint64_t number = 0;  // those who are to rest wait in a line, the lowest first; 0: it is new
 };
 
 // Thread: the one that steps.

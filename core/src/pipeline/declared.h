@@ -156,7 +156,7 @@ class Declared : public Declarations {
   std::vector<Vector> vectors;
   std::vector<AttentionLayer> layers;
   std::vector<RowOps> ops_of_rows;
-  std::map<tenon_id, KvTable> kv_tables;  // by the view's group; known once a program is recorded
+  std::map<tenon_id, KvTable> kv_tables;  // they go by the view's group, and are known once a program is recorded
 
  private:
   void check_matrix(const Matrix& matrix, const LinearDecl& decl);

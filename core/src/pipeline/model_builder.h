@@ -151,7 +151,7 @@ class ModelBuilder : public StepBuilder {
   std::map<std::pair<tenon_tid, uint32_t>, tenon_tid> repeated_live_;  // by row_live_ of the rows before, and times
   std::vector<ReadHeads> read_heads_;
   std::optional<uint32_t> pooled_;
-  tenon_tid all_rows_ = 0;  // what out_rows() was given, until the head is recorded
+  tenon_tid all_rows_ = 0;  // out_rows() was given this, until the head is recorded
 };
 
 }  // namespace tenon

@@ -64,7 +64,7 @@ class Negotiation {
   bool claim_group(const Site& site, SiteGroup& group, const LinearView& view, bool observed);
   void bind_group(const Site& site, SiteGroup& group, const LinearView& view);
   void check_footprint(const Site& site, const SiteGroup& group, const LinearView& view);
-  // Finds the format of what goes from a product to the one that alone takes it, by shape: f32 unless both know better.
+  // Finds, by shape, the format between a product and the only one that reads it: f32 unless both have another.
   void negotiate_formats(const std::map<SiteId, SiteId>& links);
   tenon_format format_between(const Site& from, const Site& to, size_t shape);
   // Says whether the schemes of all the site's groups claim the same as before when x and y have these formats.

@@ -30,7 +30,7 @@ class StepMasks {
  private:
   uint32_t rows_ = 0, words_ = 0, masks_ = 0, numbers_ = 0;
   std::byte *to_masks_ = nullptr, *to_numbers_ = nullptr;
-  uint32_t* host_masks_ = nullptr;  // where masks and numbers are written: theirs, or what is copied from
+  uint32_t* host_masks_ = nullptr;  // masks and numbers are written here: theirs, or what is copied from
   int32_t* host_numbers_ = nullptr;
   Context* context_ = nullptr;
 };

@@ -286,7 +286,7 @@ void ProgramRecording::find_stable() {
     uint64_t begin, end;
     bool only_new;
   };
-  std::map<int64_t, std::vector<Written>> written;  // keyed by storage; -1 is the arena
+  std::map<int64_t, std::vector<Written>> written;  // the key is the storage; -1 is the arena
   for (ProgramOp& op : program_.ops_) {
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const ProgramTensor& t = program_.tensors_[op.operands[i].tensor];

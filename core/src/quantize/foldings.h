@@ -22,7 +22,7 @@ struct Folding {
 
   int32_t layer = 0;
   std::vector<std::string> consumers;  // names of the matrices that take x
-  std::vector<uint32_t> source;        // by column of x: which of the elements, and of the rows, makes it
+  std::vector<uint32_t> source;        // by column of x: elements and rows of this number make it
   uint32_t sources = 0;                // so many there are
   std::vector<Elements> vectors;       // they are divided
   std::string producer;                // the rows of this matrix are divided; "": there is none

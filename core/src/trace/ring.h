@@ -115,7 +115,7 @@ class Ring {
   std::unique_ptr<Record[]> slots_;
   uint64_t mask_;
   alignas(64) std::atomic<uint64_t> head_{0};
-  uint64_t known_tail_ = 0;  // producer's copy: the consumer's cache line is touched only when the ring seems full
+  uint64_t known_tail_ = 0;  // the producer's copy saves it the consumer's cache line until the ring seems full
   std::atomic<uint64_t> dropped_{0};
   alignas(64) std::atomic<uint64_t> tail_{0};
 };

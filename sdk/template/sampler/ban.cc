@@ -9,7 +9,7 @@ namespace cpu = tenon::sdk::cpu;
 
 namespace {
 
-struct Record {  // one sequence's; encode() fills it in when its request starts
+struct Record {  // it is one sequence's; encode() fills it in when its request starts
   int32_t token;
 };
 

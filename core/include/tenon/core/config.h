@@ -74,7 +74,7 @@ enum class Execution { kAuto, kPerOp, kRecorded, kGraph };
 struct ModelInstanceConfig {
   ModelConfig model;
   ComponentConfig quantization;
-  std::vector<QuantizationOverride> overrides;  // in the order of the file; the last one that matches holds
+  std::vector<QuantizationOverride> overrides;  // they are in the file's order; the last one that matches holds
   ComponentConfig kv_cache;
   ComponentConfig attention;
 };

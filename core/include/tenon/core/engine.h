@@ -56,7 +56,7 @@ struct Result {
   uint32_t reused = 0;  // so many of the prompt's first tokens were had from another request, or a saved sequence
   std::string text;
   FinishReason finish = FinishReason::kLength;
-  std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
+  std::exception_ptr error;       // kError has an Error, or what a callback threw; text and tokens are those so far
   std::vector<Logprob> logprobs;  // there is one a token, if the request asks for them
   std::vector<float> embedding;   // (width), if the request asks for it
   // If the request asks for it, this is what the cache had of the sequence: prompt and text but for the newest token. It is
@@ -88,7 +88,7 @@ struct Request {
   std::optional<uint64_t> seed = {};                              // without one the pipeline's seed holds
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
   int32_t priority = 0;                                           // a higher one goes first, if the scheduler heeds it
-  std::string client = {};  // whoever sent it, for schedulers that take turns between clients
+  std::string client = {};  // this client sent it; schedulers may take turns between clients
   // If it is not kNone, the request ends after its prompt, and its result has the prompt's embedding. The configuration has
   // pipeline.embeddings = true.
   Pooling embed = Pooling::kNone;
@@ -143,7 +143,7 @@ struct EngineOptions {
   std::filesystem::path defaults = {};
   std::vector<std::filesystem::path> plugin_dirs = {};
   std::vector<std::filesystem::path> model_dirs = {};  // model families are looked for here first
-  uint32_t sequences = 0;                              // 0: as many as the scheduler holds
+  uint32_t sequences = 0;                              // with 0 there are as many as the scheduler holds
   // It is asked once, when the configuration is known, for the recorder of a trace, which outlives the engine; nullptr:
   // nothing is recorded.
   std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};

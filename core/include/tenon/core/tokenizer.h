@@ -32,7 +32,7 @@ struct TokenizerInfo {
   int32_t vocab_size = 0;  // ids are below it; the model's embedding may have more rows
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
-  std::vector<int32_t> end_of_generation;  // sorted: EOS, and the other tokens that end a turn or a text
+  std::vector<int32_t> end_of_generation;  // they are sorted: EOS, and the other tokens that end a turn or a text
   bool adds_bos = false;                   // encode() begins with BOS
   bool adds_eos = false;                   // encode() ends with EOS
   bool strips_first_space = false;         // encode() puts a space before the text, and decoding takes it away again

@@ -18,7 +18,7 @@ struct LoadedRows {
   uint32_t k;
   uint32_t column;  // the first row is this column of y
   TileMap map;
-  uint8_t* store;  // the packed one, of the rows' expert
+  uint8_t* store;  // this is the packed store of the rows' expert
 
   __device__ uint32_t packed_row(uint32_t row) const { return map.packed_row(column + row); }
   // Returns weight i of a row that is stored in f32, f16 or bf16; 0 past the row's end.

@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   extern __shared__ __align__(128) float values[];
   __shared__ RowMeasure of_warp[kMostPrepareThreads / 32];
   trigger();
-  float weight[8];  // the norm's weights for the thread's next octet: the first of them come before the wait
+  float weight[8];  // these are the norm's weights for the thread's next octet: the first come before the wait
   if (p.norm != nullptr) load_octet(p.norm, 8 * threadIdx.x, a.k, weight);
   wait();
   const uint32_t row = blockIdx.x, all = to.blocks * kPreparedK, live = min(*p.live, a.rows);

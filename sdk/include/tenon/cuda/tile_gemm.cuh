@@ -268,7 +268,7 @@ class PanelSums {
   uint32_t x_empty_;      // the lane arrives at this block's barriers in the cluster
   uint64_t x_described_;  // the ring's first stage
   float sum_[kSums];
-  uint32_t fragments_[2][kTurnBundles][4][4];  // for the product that is under way, and for the next one
+  uint32_t fragments_[2][kTurnBundles][4][4];  // they are for the product that is under way, and for the next one
   uint32_t under_way_ = 0;                     // the stage of x that is read, and
   bool releases_ = false;                      // true: there is one, and the lane says when it was read
 };
