@@ -25,13 +25,13 @@ std::error_code give_name(const std::filesystem::path& from, const std::filesyst
   if (replace) return std::rename(from.c_str(), to.c_str()) == 0 ? std::error_code() : last_error();
   if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return {};
   if (errno != EINVAL && errno != ENOSYS) return last_error();
-  // A file system that cannot: a link does not replace either.
+  // This file system cannot do that, and a link does not replace either.
   if (linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), 0) == 0) {
     unlink(from.c_str());
     return {};
   }
   if (errno != EPERM && errno != EOPNOTSUPP) return last_error();
-  // One without links: what appears in this instant is lost.
+  // This one has no links: what appears in this instant is lost.
   if (access(to.c_str(), F_OK) == 0) return std::make_error_code(std::errc::file_exists);
   return give_name(from, to, true);
 }

@@ -57,7 +57,7 @@ PlaceLease::~PlaceLease() {
 
 namespace {
 
-// A key of pthread's, not a thread_local with a destructor: glibc ends the process where it has no memory to note one.
+// This is a key of pthread's, not a thread_local with a destructor: glibc aborts where it has no memory to note one.
 struct PlaceKey {
   pthread_key_t key{};
   bool made = pthread_key_create(&key, [](void* entry) {

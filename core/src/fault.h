@@ -1,4 +1,4 @@
-// The account of who is in which component; see tenon/core/fault.h for who reads it.
+// This keeps account of who is in which component; see tenon/core/fault.h for who reads it.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@ struct alignas(64) Place {
   std::atomic<const char*> component{nullptr}, function{nullptr}, module{nullptr};
 };
 
-// The place of the thread that creates it, for as long as it lives; allocates nothing. A thread of core's has one on
-// its stack. It is not given back where exit() is called from within a component, which ends the thread too: what
-// exit() calls afterwards is to know where it came from.
+// This is the place of the thread that creates it, as long as it lives; it allocates nothing. A thread of core's has
+// one on its stack. It is not given back where exit() is called from within a component, which ends the thread too:
+// what exit() calls afterwards is to know where it came from.
 class PlaceLease {
  public:
   PlaceLease() noexcept;
@@ -64,8 +64,8 @@ class InComponent {
   const char *component_, *function_, *module_;  // the thread was there before
 };
 
-// A mapping that mapped_file_at() finds. The descriptor stays open until it is forgotten. Of more mappings than there
-// is room for the last ones are not found. Thread: any.
+// Remembers a mapping that mapped_file_at() finds. The descriptor stays open until it is forgotten. If there are more
+// than it has room for, the last are not found. Thread: any.
 void remember_mapping(std::span<const std::byte> bytes, const std::filesystem::path& path, int descriptor);
 void forget_mapping(std::span<const std::byte> bytes) noexcept;
 

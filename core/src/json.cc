@@ -1,2 +1,2 @@
-// The one place where Boost.JSON is compiled; everything else includes its declarations.
+// Boost.JSON is compiled here and nowhere else; all other sources include its declarations.
 #include <boost/json/src.hpp>

@@ -13,7 +13,7 @@ namespace tenon::jinja {
 
 class Run;
 
-// The arguments that a call gives.
+// These are the arguments that a call gives.
 struct Arguments {
   Values positional;
   std::vector<std::pair<std::string, Value>> named;
@@ -21,7 +21,7 @@ struct Arguments {
   const Value* find(std::string_view name) const;
 };
 
-// Thread: that of the run.
+// Thread: the one of the run.
 class Callable {
  public:
   Callable() = default;
@@ -39,7 +39,7 @@ class Callable {
 // twice, and for one of the first `required` that is missing.
 class Parameters {
  public:
-  // function: for errors. names: of the parameters.
+  // `function` is its name for errors; `names` are those of the parameters.
   Parameters(std::string_view function, const Arguments& arguments, std::initializer_list<std::string_view> names,
              size_t required);
 
@@ -51,7 +51,7 @@ class Parameters {
   const Text& text(size_t index) const;
   int64_t integer(size_t index, int64_t otherwise) const;
   bool flag(size_t index, bool otherwise) const { return has(index) ? truth(*values_[index]) : otherwise; }
-  // True for a value that was not given, and for none.
+  // This is true for a value that was not given, and for none.
   bool missing(size_t index) const { return !has(index) || values_[index]->is_none(); }
 
  private:

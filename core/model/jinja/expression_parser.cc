@@ -1,5 +1,5 @@
-// A recursive descent: each level of Jinja's precedence is a function that reads its operands by the next higher level
-// and makes a node of expressions.h of them, from tuple() down to primary() and postfix().
+// The parser is a recursive descent: each level of Jinja's precedence is a function that reads its operands by the next
+// higher level and makes a node of expressions.h of them, from tuple() down to primary() and postfix().
 //
 // While it reads, the parser notes each scope's names, so that it knows at the end which of them a scope reads before
 // anything has set them (finish()). Level and count_link() bound the nesting, since evaluation recurses as deep.

@@ -1,4 +1,4 @@
-// The grammar of expressions, as Jinja has it: a method a level of precedence.
+// This reads expressions by Jinja's grammar, with a method for each level of precedence.
 #pragma once
 
 #include <deque>
@@ -16,7 +16,7 @@ namespace tenon::jinja {
 
 class ExpressionParser {
  public:
-  // The names of a scope: those it mentions itself, and those of them that it sets first, under no condition.
+  // These are a scope's names: those it mentions itself, and those of them that it sets first, under no condition.
   struct Use {
     Use* around = nullptr;
     std::set<uint32_t> mentioned, set_first;
@@ -26,7 +26,7 @@ class ExpressionParser {
   ExpressionParser(TokenStream& tokens, std::map<std::string, uint32_t, std::less<>>& names)
       : tokens_(tokens), names_(names) {}
 
-  // An expression, or several with commas in between, which are a tuple. with_conditional: "a if b" is read as one.
+  // Reads an expression, or several with commas, which are a tuple. with_conditional: "a if b" is read as one.
   ExpressionPtr tuple(bool with_conditional = true);
   ExpressionPtr expression(bool with_conditional = true);
   // Names, attributes of namespaces if they are allowed, and tuples of them.
@@ -87,7 +87,7 @@ class ExpressionParser {
     ExpressionParser& parser_;
   };
 
-  // The names varargs, kwargs and caller that were read, for the macros around.
+  // These are the names varargs, kwargs and caller that were read, for the macros around.
   std::set<std::string> take_special_names() { return std::exchange(special_names_, {}); }
   void add_special_names(std::set<std::string> names) { special_names_.merge(names); }
   // Ends the parsing: fills what scopes have undefined. Throws SyntaxFailure for unknown filters and tests that a template
@@ -123,7 +123,7 @@ class ExpressionParser {
   ExpressionPtr test(ExpressionPtr of);
   ArgumentExpressions arguments();
   void argument(ArgumentExpressions& into);
-  // Operands with these signs in between, from the left.
+  // Reads operands with these signs in between, from the left.
   ExpressionPtr chain(ExpressionPtr (ExpressionParser::*operand)(),
                       std::initializer_list<std::pair<std::string_view, Operator>> signs);
   // A chain is at most so long, since it becomes as deep.

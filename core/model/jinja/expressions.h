@@ -1,4 +1,4 @@
-// Expressions of a template. They are made by the parser and never change.
+// These are the expressions of a template. The parser makes them, and they never change.
 #pragma once
 
 #include <memory>
@@ -57,7 +57,7 @@ class Name : public Expression {
   Value compute(Run& run) const override;
 };
 
-// A list or a tuple.
+// This makes a list or a tuple.
 class SequenceLiteral : public Expression {
  public:
   SequenceLiteral(uint32_t at, Sequence::Kind kind, Expressions some)
@@ -101,7 +101,7 @@ class Prefixed : public Expression {
   ExpressionPtr of_;
 };
 
-// a < b <= c
+// This is a < b <= c: each operand is compared with the next.
 class Comparing : public Expression {
  public:
   using Links = std::vector<std::pair<Comparison, ExpressionPtr>>;
@@ -114,7 +114,7 @@ class Comparing : public Expression {
   Links links_;
 };
 
-// `and` or `or`.
+// This is `and` or `or`.
 class Logic : public Expression {
  public:
   Logic(uint32_t at, bool all, ExpressionPtr left, ExpressionPtr right)
@@ -126,7 +126,7 @@ class Logic : public Expression {
   ExpressionPtr left_, right_;
 };
 
-// a ~ b ~ c
+// This is a ~ b ~ c: the operands are joined as text.
 class Concatenation : public Expression {
  public:
   Concatenation(uint32_t at, Expressions parts) : Expression(at), parts_(std::move(parts)) {}
@@ -136,7 +136,7 @@ class Concatenation : public Expression {
   Expressions parts_;
 };
 
-// then if condition else otherwise, which may be missing.
+// This is `then if condition else otherwise`, whose `otherwise` may be missing.
 class Conditional : public Expression {
  public:
   Conditional(uint32_t at, ExpressionPtr condition, ExpressionPtr then, ExpressionPtr otherwise)
@@ -198,7 +198,7 @@ class Call : public Expression {
   Call(uint32_t at, ExpressionPtr of, ArgumentExpressions arguments)
       : Expression(at), of_(std::move(of)), arguments_(std::move(arguments)) {}
 
-  // caller: what a call block gives the macro; or nullptr.
+  // `caller` is what a call block gives the macro, or nullptr.
   Value call(Run& run, std::shared_ptr<const Callable> caller) const;
 
  private:
@@ -207,7 +207,7 @@ class Call : public Expression {
   ArgumentExpressions arguments_;
 };
 
-// A filter: `of | name(arguments)`. filter_ is nullptr for a name that Jinja has no filter of, which fails when it is reached.
+// This is `of | name(arguments)`. filter_ is nullptr for a name that Jinja does not know: it fails when it is reached.
 class Filtered : public Expression {
  public:
   Filtered(uint32_t at, const Filter* filter, std::string name, ArgumentExpressions arguments, ExpressionPtr of)
@@ -223,7 +223,7 @@ class Filtered : public Expression {
   ExpressionPtr of_;  // nullptr in a block of its own, which calls apply()
 };
 
-// A test: `of is name(arguments)`.
+// This applies a test: `of is name(arguments)`.
 class Tested : public Expression {
  public:
   Tested(uint32_t at, const Test* test, std::string name, ArgumentExpressions arguments, ExpressionPtr of)

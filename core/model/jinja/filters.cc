@@ -1,4 +1,7 @@
-// Filters of texts, numbers and single values; list_filters.cc has those that go through lists.
+// These filters take texts, numbers and single values; list_filters.cc has those that go through lists. Each does what
+// Jinja's does (jinja2/filters.py), and tojson what transformers makes of it; what is not done here, such as the bases
+// of int, is a failure and never another result. The run is charged before a long text is made. kFilters has all of
+// them by name.
 #include "filters.h"
 
 #include <algorithm>
@@ -13,7 +16,7 @@
 namespace tenon::jinja {
 namespace {
 
-// The input as text, as most filters of texts take it.
+// Returns the input as text, as most filters of texts take it.
 Text text_of(Run& run, const Value& input) {
   run.charge_bytes(input.as_text() != nullptr ? input.as_text()->size() : 0);
   return *to_text(run, input).as_text();

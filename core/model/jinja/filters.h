@@ -1,4 +1,4 @@
-// The filters of Jinja: what stands after a vertical bar.
+// These are the filters of Jinja: what stands after a vertical bar.
 #pragma once
 
 #include <string_view>
@@ -16,14 +16,14 @@ struct Filter {
 
 // Returns nullptr for one that is not supported.
 const Filter* find_filter(std::string_view name);
-// True: Jinja has it, and it is not supported here: a template with it is refused.
+// Returns whether Jinja has it and it is not supported here: a template with it is refused.
 bool is_unsupported_filter(std::string_view name);
 
 // Filters of lists take an attribute of each item, or the item itself.
 // Returns item.path, where the path may have dots and numbers.
 Value attribute_path(Run& run, Value item, const Value& path);
 
-// map, select and the like, which apply other filters and tests.
+// These are map, select and the like, which apply other filters and tests.
 Value map_filter(Run& run, const Value& input, const Arguments& arguments);
 Value select_filter(Run& run, const Value& input, const Arguments& arguments);
 Value reject_filter(Run& run, const Value& input, const Arguments& arguments);

@@ -1,4 +1,4 @@
-// The functions that every chat template has: range, dict, namespace, raise_exception and strftime_now.
+// Every chat template has these functions: range, dict, namespace, raise_exception and strftime_now.
 #pragma once
 
 #include <ctime>
@@ -11,10 +11,10 @@
 
 namespace tenon::jinja {
 
-// now: what strftime_now formats.
+// strftime_now formats `now`.
 std::vector<std::pair<std::string_view, std::shared_ptr<const Callable>>> functions(const std::tm& now);
 
-// True: Jinja has it, and it is not supported here: a template that reads the name is refused.
+// Returns whether Jinja has it and it is not supported here: a template that reads the name is refused.
 bool is_unsupported_function(std::string_view name);
 
 }  // namespace tenon::jinja

@@ -1,4 +1,4 @@
-// Values of templates from JSON.
+// This makes values of templates from JSON.
 #pragma once
 
 #include <boost/json/value.hpp>

@@ -74,7 +74,7 @@ class Lexer {
     if (begin < end) add(TokenKind::kData, begin, std::string(source_.substr(begin, end - begin)));
   }
 
-  // The text before a tag, which has its sign at `sign`: without the white space that the tag takes away.
+  // Adds the text before a tag, which has its sign at `sign`, without the white space that the tag takes away.
   void add_data_before(size_t tag, size_t sign, bool indented) {
     const std::string_view text = source_.substr(at_, tag - at_);
     const char c = sign < source_.size() ? source_[sign] : ' ';
@@ -219,7 +219,7 @@ class Lexer {
     at_ += sign->size();
   }
 
-  // Digits, with single underscores in between. Returns the end.
+  // Reads digits, with single underscores in between. Returns the end.
   size_t digits(size_t at) const {
     while (at < source_.size() &&
            (is_digit(source_[at]) || (source_[at] == '_' && at + 1 < source_.size() && is_digit(source_[at + 1])))) {
@@ -278,7 +278,7 @@ class Lexer {
     add(TokenKind::kConstant, start).value = Text(text, Origin::kTemplate);
   }
 
-  // The escapes of Python; what is none of them stays as it is.
+  // Reads one of Python's escapes; what is none of them stays as it is.
   void read_escape(std::string& text) {
     const size_t start = at_++;
     if (at_ == source_.size()) return;

@@ -29,7 +29,7 @@ struct Token {
   Value value;          // a constant: a text or a number
 };
 
-// A template that cannot be read: what is wrong, and at which byte of the source.
+// This says why a template cannot be read, and at which byte of the source.
 class SyntaxFailure : public Failure {
  public:
   SyntaxFailure(uint32_t at, const std::string& message) : Failure(message), offset(at) {}
@@ -39,7 +39,7 @@ class SyntaxFailure : public Failure {
 // Returns the source with every end of a line as "\n", and without the one at its end.
 std::string normalized(std::string_view source);
 
-// source: normalized. The last token is kEnd. Throws SyntaxFailure.
+// `source` is normalized. The last token is kEnd. Throws SyntaxFailure.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace tenon::jinja

@@ -1,4 +1,4 @@
-// Filters that go through lists. Those that Python makes generators of give iterators, whose items are known at once.
+// These filters go through lists. Those that Python makes generators of give iterators, whose items are known at once.
 #include <algorithm>
 #include <charconv>
 #include <optional>

@@ -56,7 +56,7 @@ Value splitlines_method(Run& run, const Value& self, const Arguments& arguments)
   return list_of(split_lines(run, *self.as_text(), p.flag(0, false)));
 }
 
-// The part of a text that start and end of a method mean, and where it begins.
+// This is the part of a text that start and end of a method mean, and where it begins.
 struct Searched {
   std::string_view bytes;
   size_t begin;

@@ -141,7 +141,7 @@ bool repeats(const Value& value) {
   return sequence != nullptr && (sequence->kind == Sequence::Kind::kList || sequence->kind == Sequence::Kind::kTuple);
 }
 
-// -1, 0 or 1.
+// Returns -1, 0 or 1.
 int order(Run& run, const Value& a, const Value& b, std::string_view sign) {
   const auto three_way = [](const auto& x, const auto& y) { return x < y ? -1 : y < x ? 1 : 0; };
   expect_defined(a);
@@ -326,7 +326,7 @@ Value no_attribute(const Value& value, const Text& name) {
   return Value::undefined("'" + object_name(value) + "' has no attribute '" + name.bytes().substr(0, 100) + "'");
 }
 
-// An element, or nothing.
+// Returns an element, or nothing.
 std::optional<Value> element_of(Run& run, const Value& value, const Value& key) {
   if (const Dict* dict = value.as_dict()) {
     run.charge(dict->steps_to_find(key));

@@ -24,12 +24,12 @@ int64_t to_integer(double number);
 
 // Returns what a loop over the value goes through. An iterator is used up by it.
 std::shared_ptr<const Sequence> items_of(Run& run, const Value& value);
-// len()
+// This is len().
 int64_t length_of(Run& run, const Value& value);
 
-// value.name: an attribute or a method, else an element.
+// This is value.name: it gives an attribute or a method, else an element.
 Value attribute_of(Run& run, const Value& value, const Text& name);
-// value[key]: an element, else an attribute or a method.
+// This is value[key]: it gives an element, else an attribute or a method.
 Value item_of(Run& run, const Value& value, const Value& key);
 
 struct SliceBounds {
@@ -39,7 +39,7 @@ Value slice_of(Run& run, const Value& value, const SliceBounds& bounds);
 
 Values characters_of(Run& run, const Text& text);
 
-// The text with the characters that mean something in HTML escaped; one that is safe as it is.
+// Returns the text with the characters escaped that mean something in HTML; a safe text is returned as it is.
 Text html_escaped(const Text& text);
 
 [[noreturn]] void fail_undefined(const Undefined& undefined);

@@ -78,7 +78,7 @@ class Parser {
     fail(start, "the block that begins here does not end; expected " + wanted);
   }
 
-  // The body of a statement, after the end of its tag.
+  // Reads the body of a statement, after the end of its tag.
   Block body(Words ends) {
     tokens_.skip_sign(":");
     tokens_.expect(TokenKind::kBlockEnd, "\"%}\"");
@@ -207,7 +207,7 @@ class Parser {
     tokens_.expect_sign(")");
   }
 
-  // The block of a macro, which takes the further arguments that it mentions.
+  // Reads the block of a macro, which takes the further arguments that it mentions.
   void macro_block(MacroBody& macro, const Inner& inner, std::string_view end) {
     expressions_.mark_parameters();
     const std::set<std::string> around = expressions_.take_special_names();

@@ -1,4 +1,4 @@
-// A template that was read.
+// This holds a template that was read.
 #pragma once
 
 #include <map>

@@ -23,7 +23,7 @@ std::string hex(char32_t c, int digits) {
   return text;
 }
 
-// True: str.isprintable() of Python holds for the character.
+// Returns what str.isprintable() of Python says of the character.
 bool is_printable(char32_t c) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
     case UTF8PROC_CATEGORY_CC:
@@ -139,7 +139,7 @@ void append_repr(Run& run, Text& out, const Value& value) {
   }
 }
 
-// json.dumps() of Python.
+// This is json.dumps() of Python.
 class JsonWriter {
  public:
   JsonWriter(Run& run, const JsonStyle& style) : run_(run), style_(style) {}
@@ -281,7 +281,7 @@ Value to_json(Run& run, const Value& value, const JsonStyle& style) {
 
 namespace {
 
-// One field of the operator %: %[flags][width][.precision]type.
+// This is one field of the operator %: %[flags][width][.precision]type.
 struct PercentField {
   std::string flags;
   int width = 0, precision = -1;
@@ -391,7 +391,7 @@ Value percent_format(Run& run, const Text& format, const Value& values) {
 
 namespace {
 
-// A field of str.format() without its braces: name[.attribute][[element]][!conversion].
+// This is a field of str.format() without its braces: name[.attribute][[element]][!conversion].
 class BraceField {
  public:
   BraceField(Run& run, const Arguments& arguments, size_t& next) : run_(run), arguments_(arguments), next_(next) {}

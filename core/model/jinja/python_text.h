@@ -19,14 +19,14 @@ struct JsonStyle {
   bool ascii = false;  // everything else is escaped
   bool sorted = false;
   bool broken = false;  // lines are broken, and
-  Text indent;          // indented by this for each level
+  Text indent;          // each level is indented by this
   Text between_items{", ", Origin::kTemplate}, after_key{": ", Origin::kTemplate};
 };
 Value to_json(Run& run, const Value& value, const JsonStyle& style);
 
-// format % values
+// This is `format % values`.
 Value percent_format(Run& run, const Text& format, const Value& values);
-// format.format(arguments)
+// This is format.format(arguments).
 Value brace_format(Run& run, const Text& format, const Arguments& arguments);
 
 }  // namespace tenon::jinja

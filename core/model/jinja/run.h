@@ -1,4 +1,4 @@
-// One rendering of a template: its variables, its output, and how much of its limits it has used.
+// This is one rendering of a template: it has the variables, the output, and how much of the limits is used.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Limits {
   uint32_t depth = 1000;               // nodes within nodes, through calls of macros
 };
 
-// Variables by the numbers that the program gives their names.
+// This holds variables by the numbers that the program gives their names.
 struct Scope {
   explicit Scope(Scope* around) : parent(around) {}
 
@@ -39,10 +39,10 @@ class Run {
   // These throw Failure where a limit is passed.
   void charge(uint64_t steps);
   void charge_bytes(uint64_t bytes);
-  // A text that was made.
+  // Takes a text that was made.
   Value made(Text text);
 
-  // The place in the source that a failure is about.
+  // A failure names this place in the source.
   void at(uint32_t offset) { offset_ = offset; }
   uint32_t offset() const { return offset_; }
 

@@ -9,7 +9,7 @@
 namespace tenon::jinja {
 namespace {
 
-// A macro with the names that were around its definition.
+// This is a macro with the names that were around its definition.
 class MacroValue : public Callable {
  public:
   MacroValue(const MacroBody& body, Scope* around) : body_(body), around_(around) {}

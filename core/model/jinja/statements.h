@@ -1,5 +1,5 @@
-// Statements of a template: what stands between {% and %}, and the text around. They are made by the parser and never
-// change.
+// These are the statements of a template: what stands between {% and %}, and the text around. The parser makes them,
+// and they never change.
 #pragma once
 
 #include <memory>
@@ -39,8 +39,8 @@ using Block = std::vector<StatementPtr>;
 
 Flow execute(Run& run, const Block& block);
 
-// A block with names of its own. Jinja decides before a block runs which names are its own: one that it sets before it
-// reads it is undefined from its beginning, whatever the name means outside.
+// This is a block with names of its own. Jinja decides before a block runs which names are its own: one that it sets
+// before it reads it is undefined from its beginning, whatever the name means outside.
 struct ScopedBlock {
   using Undefineds = std::vector<std::pair<uint32_t, Value>>;
 
@@ -59,7 +59,7 @@ class Data : public Statement {
   Text text_;
 };
 
-// {{ what }}
+// This is {{ what }}: it writes a value to the output.
 class Output : public Statement {
  public:
   Output(uint32_t at, ExpressionPtr what) : Statement(at), what_(std::move(what)) {}
@@ -121,7 +121,7 @@ class For : public Statement {
   Parts parts_;
 };
 
-// {% set target = value %}
+// This is {% set target = value %}.
 class Set : public Statement {
  public:
   Set(uint32_t at, Target target, ExpressionPtr value)
@@ -133,8 +133,8 @@ class Set : public Statement {
   ExpressionPtr value_;
 };
 
-// A block with names of its own, whose output goes through filters, if there are any, and then to a target or to the
-// output: {% set target %}, {% filter name %}, {% generation %}.
+// This is a block with names of its own, whose output goes through filters, if there are any, and then to a target or
+// to the output: {% set target %}, {% filter name %}, {% generation %}.
 class Captured : public Statement {
  public:
   Captured(uint32_t at, std::optional<Target> target, std::vector<std::unique_ptr<const Filtered>> filters,
@@ -160,18 +160,18 @@ class With : public Statement {
   ScopedBlock block_;
 };
 
-// The parameters and the text of a macro or of a call block.
+// This holds the parameters and the text of a macro or of a call block.
 struct MacroBody {
   struct Parameter {
     uint32_t number;
     std::string name;
-    ExpressionPtr otherwise;  // nullptr: undefined
+    ExpressionPtr otherwise;  // if nullptr, it is undefined
   };
 
   std::string name;
   std::vector<Parameter> parameters;
   ScopedBlock block;
-  // The numbers of the names varargs, kwargs and caller if the macro mentions them.
+  // These are the numbers of the names varargs, kwargs and caller if the macro mentions them.
   std::optional<uint32_t> varargs, kwargs, caller;
 };
 
@@ -185,7 +185,7 @@ class Macro : public Statement {
   MacroBody body_;
 };
 
-// {% call(parameters) macro(arguments) %}
+// This is {% call(parameters) macro(arguments) %}.
 class CallBlock : public Statement {
  public:
   CallBlock(uint32_t at, std::unique_ptr<const Call> call, MacroBody body)
@@ -197,7 +197,7 @@ class CallBlock : public Statement {
   MacroBody body_;
 };
 
-// {% break %} or {% continue %}
+// This is {% break %} or {% continue %}.
 class Jump : public Statement {
  public:
   Jump(uint32_t at, Flow flow) : Statement(at), flow_(flow) {}

@@ -1,5 +1,7 @@
-// Characters whose other case is more than one character are refused: Unicode has about a hundred of them, and no template
-// changes their case.
+// Here are the methods of Python's str, over bytes of UTF-8: places are bytes, and characters are counted only where
+// Python counts them. Every part of a result keeps its origin. Work that may be long is charged to the run. Characters
+// whose other case is more than one character are refused: Unicode has about a hundred of them, and no template changes
+// their case.
 #include "string_ops.h"
 
 #include <utf8proc.h>

@@ -1,5 +1,5 @@
 // Each test is a function of the value and its arguments; kTests has all of them by the names that Jinja gives them,
-// which include signs such as ==.
+// which include signs such as == (jinja2/tests.py). A test that is given an argument too many or too few is a failure.
 #include "tests.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ bool compared(Run& run, const Value& value, const Arguments& arguments) {
   return compare(run, kComparison, value, p[0]);
 }
 
-// True: a number leaves this rest when it is divided by `by`.
+// Returns whether a number leaves this rest when it is divided by `by`.
 bool leaves(Run& run, const Value& value, const Value& by, int64_t rest) {
   return equal(calculate(run, Operator::kModulo, value, by), rest);
 }
@@ -85,7 +85,7 @@ bool is_string(const Value& value) {
 bool is_mapping(const Value& value) {
   return value.as_dict() != nullptr;
 }
-// True: the value has a length and elements. An undefined one has both, and so passes.
+// Returns whether the value has a length and elements. An undefined one has both, and so passes.
 bool is_sequence(const Value& value) {
   return value.as_text() != nullptr || value.as_dict() != nullptr || value.as_undefined() != nullptr ||
          (value.as_sequence() != nullptr && value.as_sequence()->has_elements());

@@ -1,4 +1,4 @@
-// The tests of Jinja: what stands after `is`.
+// These are the tests of Jinja: what stands after `is`.
 #pragma once
 
 #include <string_view>

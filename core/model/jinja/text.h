@@ -1,5 +1,5 @@
-// Texts of templates. Each byte of them is known to come from the template or from the user, however often it was cut,
-// joined and rewritten: only the template's own bytes may name special tokens.
+// These are the texts of templates. Each byte of them is known to come from the template or from the user, however
+// often it was cut, joined and rewritten: only the template's own bytes may name special tokens.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ enum class Origin : uint8_t { kTemplate, kUser };
 
 class Text {
  public:
-  // A stretch of bytes of one origin. It ends where the next one begins.
+  // This is a stretch of bytes of one origin. It ends where the next one begins.
   struct Run {
     size_t end;
     Origin origin;
@@ -37,7 +37,7 @@ class Text {
   // Returns the bytes [begin, end). It is as safe as this one.
   Text part(size_t begin, size_t end) const;
 
-  // True: the filter `safe` made it. Joining it by + with another text escapes the other one for HTML, as in Jinja.
+  // This says if the filter `safe` made it. Joining it by + with another text escapes that one for HTML, as in Jinja.
   bool safe() const { return safe_; }
   void set_safe(bool safe) { safe_ = safe; }
 
@@ -56,7 +56,7 @@ size_t character_start(std::string_view bytes, size_t index);
 // Returns the code point of a character; U+FFFD for one that is not well-formed.
 char32_t code_point_at(std::string_view bytes, size_t byte);
 
-// True: str.isspace() of Python holds for the character.
+// Returns what str.isspace() of Python says of the character.
 bool is_space(char32_t c);
 // Returns the bytes that are left without white space at the ends that are asked for.
 struct Range {

@@ -1,4 +1,4 @@
-// The tokens of a template, one after the other.
+// This gives the tokens of a template, one after the other.
 #pragma once
 
 #include <algorithm>

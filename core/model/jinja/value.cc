@@ -1,5 +1,5 @@
-// Comparisons, truth, names of types and look-ups in dictionaries, as Python has them. check_size() bounds the depth
-// and the weight of a new list or dictionary, so that walking through a value always ends soon.
+// Here are comparisons, truth, names of types and look-ups in dictionaries, as Python has them. check_size() bounds the
+// depth and the weight of a new list or dictionary, so that walking through a value always ends soon.
 #include "value.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Values of templates, with Python's types and rules. A value never changes: templates run in a sandbox that lets them
-// change nothing but namespaces.
+// These are the values of templates, with Python's types and rules. A value never changes: templates run in a sandbox
+// that lets them change nothing but namespaces.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Namespace;
 using Values = std::vector<Value>;
 
 struct None {};
-// A name, an element or an attribute that is not there. `why` says which, for the error of whoever needs it.
+// This is a name, element or attribute that is not there. `why` says which, for the error of whoever needs it.
 struct Undefined {
   std::shared_ptr<const std::string> why;
 };
@@ -50,7 +50,7 @@ class Value {
   const Undefined* as_undefined() const { return std::get_if<Undefined>(&storage_); }
   const bool* as_bool() const { return std::get_if<bool>(&storage_); }
   const double* as_double() const { return std::get_if<double>(&storage_); }
-  // Integers, and booleans, which Python counts among them.
+  // Booleans count as integers, as in Python.
   const int64_t* as_integer() const { return std::get_if<int64_t>(&storage_); }
   bool is_integral() const { return as_integer() != nullptr || as_bool() != nullptr; }
   bool is_number() const { return is_integral() || as_double() != nullptr; }
@@ -67,13 +67,13 @@ class Value {
     return std::get<std::shared_ptr<const Sequence>>(storage_);
   }
 
-  // True: both are the same object, as `is` of Python has it.
+  // Returns whether both are the same object, as `is` of Python has it.
   bool same(const Value& other) const;
-  // Python's name of its type: "str", "NoneType".
+  // Returns Python's name of its type: "str", "NoneType".
   std::string_view type() const;
   // Returns how many levels of values that hold others it has; 0 for one that holds none.
   uint32_t depth() const;
-  // About how many steps it takes to walk through it.
+  // Returns about how many steps it takes to walk through it.
   uint64_t weight() const;
 
  private:
@@ -105,7 +105,7 @@ struct Sequence {
   mutable bool used_up = false;  // an iterator that gave its items
 };
 
-// Python's name of the type.
+// Returns Python's name of the type.
 std::string_view type_name(Sequence::Kind kind);
 
 Value make_list(Values items);
@@ -119,7 +119,7 @@ struct Dict {
   void set(Value key, Value value);
   const Value* find(const Value& key) const;
   const Value* find(std::string_view key) const;
-  // About how many steps find() takes: keys that are no texts are compared one by one.
+  // Returns about how many steps find() takes: keys that are no texts are compared one by one.
   uint64_t steps_to_find(const Value& key) const;
   Values keys() const;
 
@@ -130,7 +130,7 @@ struct Dict {
   uint64_t other_keys_weight = 0;  // the weight of the keys that are no texts
 };
 
-// The one thing that templates may write to.
+// Templates may write to nothing but this.
 struct Namespace {
   std::map<std::string, Value, std::less<>> attributes;
 };
@@ -141,11 +141,11 @@ struct Loop {
   size_t index = 0;
 };
 
-// The comparison == of Python.
+// This is the comparison == of Python.
 bool equal(const Value& a, const Value& b);
 // Returns whether `if` takes its branch for the value.
 bool truth(const Value& value);
-// True: it can be a key of a dictionary.
+// Returns whether it can be a key of a dictionary.
 bool hashable(const Value& value);
 
 }  // namespace tenon::jinja

@@ -11,8 +11,7 @@
 namespace tenon::text {
 namespace {
 
-// Letters, marks, decimal digits, connectors and joiners, as Unicode's regular expressions (UTS #18, annex C) define a
-// word.
+// A word has letters, marks, decimal digits, connectors and joiners: Unicode's regular expressions (UTS #18, annex C).
 bool is_word(char32_t c) {
   if (c == 0x200C || c == 0x200D) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
@@ -28,7 +27,7 @@ bool is_word(char32_t c) {
     case UTF8PROC_CATEGORY_ND:
     case UTF8PROC_CATEGORY_PC:
       return true;
-    // Other_Alphabetic: circled and squared letters.
+    // Other_Alphabetic has circled and squared letters.
     case UTF8PROC_CATEGORY_SO:
       return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
              (c >= 0x1F170 && c <= 0x1F189);

@@ -1,4 +1,4 @@
-// Tokens that are found in the text by their name before anything else looks at it.
+// Tokens are found here in the text by their name before anything else looks at it.
 #pragma once
 
 #include <bitset>
@@ -13,21 +13,21 @@ namespace tenon::text {
 struct AddedToken {
   int32_t id = 0;
   std::string name;
-  bool special = false;      // found only where the caller allows it
-  bool normalized = false;   // looked for in the normalized text, under its normalized name
+  bool special = false;      // it is found only where the caller allows it
+  bool normalized = false;   // it is looked for in the normalized text, by its normalized name
   bool single_word = false;  // true: it counts only if no word character touches it
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // true: it takes the white space after it
 };
 
-// A stretch of text, or a token in its place (id >= 0).
+// This is a stretch of text, or a token in its place (id >= 0).
 struct TextOrToken {
   size_t begin;
   size_t end;
   int32_t id;
 };
 
-// Half-open byte ranges.
+// These are half-open byte ranges.
 struct TextRange {
   size_t begin;
   size_t end;
@@ -46,7 +46,7 @@ class AddedTokenMatcher {
  private:
   const AddedToken* longest_at(std::string_view text, size_t at, std::span<const TextRange> special_ranges) const;
 
-  std::vector<AddedToken> tokens_;  // keyed by name
+  std::vector<AddedToken> tokens_;  // the key is the name
   std::bitset<256> first_;          // bytes that a name begins with
 };
 

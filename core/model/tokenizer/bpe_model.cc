@@ -135,8 +135,8 @@ void BpeModel::merge_short(BpeScratch& scratch) const {
   ids.resize(last + 1);
 }
 
-// Symbols in a doubly linked list, candidate pairs in a heap. A candidate is stale when its pair no longer merges into
-// what it says.
+// The symbols are in a doubly linked list, the candidate pairs in a heap. A candidate is stale when its pair no longer
+// merges into what it says.
 void BpeModel::merge_long(BpeScratch& scratch) const {
   std::vector<int32_t>& ids = scratch.ids;
   std::vector<BpeScratch::Link>& links = scratch.links;

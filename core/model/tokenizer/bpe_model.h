@@ -1,5 +1,5 @@
-// Byte pair encoding (Sennrich et al., arXiv:1508.07909): a piece of text starts as single characters (or bytes), and
-// the pair of neighbours that was learnt first is merged, leftmost first, until no known pair is left.
+// This is byte pair encoding (Sennrich et al., arXiv:1508.07909): a piece of text starts as single characters (or
+// bytes), and the pair of neighbours that was learnt first is merged, leftmost first, until no known pair is left.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace tenon::text {
 
-// The merged token is the one whose text is that of left and right put together. Learnt in this order.
+// The merged token has the text of left and right put together. Rules stand in the order in which they were learnt.
 struct MergeRule {
   int32_t left;
   int32_t right;

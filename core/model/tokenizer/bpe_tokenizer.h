@@ -1,4 +1,4 @@
-// The pipeline of tokenizer.json: added tokens are cut out, the rest is normalized, cut into pieces and encoded by BPE.
+// This is the pipeline of tokenizer.json: added tokens are cut out, the rest is normalized, cut and encoded by BPE.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace tenon::text {
 struct TokenDecoder {
   bool byte_level = false;                                        // the byte alphabet
   bool byte_fallback = false;                                     // <0xHH>
-  std::vector<std::pair<std::string, std::string>> replacements;  // applied in order
+  std::vector<std::pair<std::string, std::string>> replacements;  // they are applied in order
 };
 
 struct BpeTokenizerParts {
@@ -39,7 +39,7 @@ struct BpeTokenizerParts {
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeTokenizerParts parts);
 
-// The parts as one well-formed text, and where special tokens may be found in it.
+// This joins the parts to one well-formed text, and says where special tokens may be found in it.
 struct JoinedText {
   explicit JoinedText(std::span<const TextPart> parts);
   std::string text;

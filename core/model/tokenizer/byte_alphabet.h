@@ -1,4 +1,4 @@
-// The alphabet of byte-level BPE: one printable character for every byte. Bytes that print in Latin-1 stand for
+// The alphabet of byte-level BPE has one printable character for every byte. Bytes that print in Latin-1 stand for
 // themselves, the others for U+0100, U+0101, ... in order (as in GPT-2).
 #pragma once
 
@@ -16,7 +16,7 @@ class ByteAlphabet {
 
   std::string_view character(uint8_t byte) const { return {text_[byte].data(), length_[byte]}; }
   std::string encode(std::string_view bytes) const;
-  // The bytes that `text` spells, or nullopt if it holds a character outside the alphabet.
+  // Returns the bytes that `text` spells, or nullopt if it holds a character outside the alphabet.
   std::optional<std::string> decode(std::string_view text) const;
 
  private:

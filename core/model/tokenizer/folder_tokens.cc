@@ -1,5 +1,5 @@
-// The tokens that files beside a tokenizer.json add. The order in which ids are given to tokens that no file numbers is
-// that of transformers: first the known keys, then other keys that end in "_token", then the lists.
+// These are the tokens that files beside a tokenizer.json add. The order in which ids are given to tokens that no file
+// numbers is that of transformers: first the known keys, then other keys that end in "_token", then the lists.
 #include "folder_tokens.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ int32_t id_for(const std::string& name, const TokenizerJson& file) {
   return static_cast<int32_t>(found - file.tokens.begin());
 }
 
-// A string, or an object that says more.
+// The place has a string, or an object that says more.
 void add_named(const JsonPlace& place, TokenizerJson& file) {
   if (!place.is_string() && !place.is_object()) return;  // Other values name no token.
   const JsonPlace content = place.is_object() ? place["content"] : place;

@@ -1,5 +1,5 @@
-// The tokens that the files beside a tokenizer.json add to its own, and what they say of those that it has, as
-// transformers reads them: tokenizer_config.json, special_tokens_map.json and added_tokens.json. All throw Error(kModel).
+// Files beside a tokenizer.json add tokens to its own, and say more of those that it has. These functions read them as
+// transformers does: tokenizer_config.json, special_tokens_map.json, added_tokens.json. All throw Error(kModel).
 #pragma once
 
 #include "json_reader.h"
@@ -7,11 +7,11 @@
 
 namespace tenon::text {
 
-// An entry of "added_tokens_decoder", which come by rising ids: a token of that name is from now on as the entry says.
-// One that is new follows the vocabulary.
+// Takes an entry of "added_tokens_decoder", which come by rising ids: a token of that name is from now on as the entry
+// says. One that is new follows the vocabulary.
 void state_token(TokenizerJson& file, AddedToken token, const JsonPlace& place);
 
-// added_tokens.json, {"name": id}.
+// Adds the tokens of added_tokens.json, {"name": id}.
 void add_older_tokens(const JsonPlace& root, TokenizerJson& file);
 
 // Adds the tokens that a key names, "pad_token" and the like, and those in the lists of extra ones. Where both files have a key the

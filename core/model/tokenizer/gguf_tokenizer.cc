@@ -41,7 +41,7 @@ const std::vector<std::string>& tokens_of(const Weights& weights) {
   return *tokens;
 }
 
-// One per token; all normal if the file has none.
+// Returns one type per token; all are normal if the file states none.
 std::vector<PieceType> types_of(const Weights& weights, size_t tokens) {
   const auto* types = find_array<int64_t>(weights, "token_type");
   std::vector<PieceType> result(tokens, PieceType::kNormal);
@@ -78,7 +78,7 @@ bool adds(const Weights& weights, std::string_view what, const std::optional<int
   return token && asks.value_or(otherwise);
 }
 
-// Keys that ask for something that the tokenizer does not do.
+// Refuses keys that ask for something that the tokenizer does not do.
 void expect_not_asked(const Weights& weights, std::initializer_list<std::string_view> keys) {
   for (const std::string_view key : keys) {
     if (metadata_bool(weights, std::string(kPrefix).append(key)).value_or(false)) {

@@ -8,7 +8,7 @@
 
 namespace tenon::text {
 
-// tokenizer.ggml.model, "" if there is none.
+// Returns tokenizer.ggml.model, or "" if there is none.
 std::string gguf_tokenizer_model(const Weights& weights);
 
 std::unique_ptr<Tokenizer> open_gguf_bpe(const Weights& weights);

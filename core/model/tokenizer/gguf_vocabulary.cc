@@ -17,8 +17,8 @@ namespace {
 
 using weights::MetadataMap;
 
-// Contractions in both cases, runs of digits, code, white space of all kinds, several scripts, composed and combining
-// characters: whatever pre-tokenizers treat differently.
+// The sample has contractions in both cases, runs of digits, code, white space of all kinds, several scripts, composed
+// and combining characters: whatever pre-tokenizers treat differently.
 constexpr std::string_view kProbe =
     "Hello world, it's I'M we'LL they've don't\tX'd.  Two  spaces, three   spaces \n"
     "1 12 123 1234 12345 3.14159 \xC2\xBD \xD9\xA3\xD9\xA4 v2.0b7 0xFF\r\n\r\n\n  def f(x_1, y2): return x_1**2 != "
@@ -30,7 +30,7 @@ constexpr std::string_view kProbe =
     "\xE4\xBD\xA0\xE5\xA5\xBD\xE4\xB8\x96\xE7\x95\x8C\xE3\x80\x82\xE3\x81\x82\xE3\x81\x84\xE3\x82\xAB\xE3\x82\xBF "
     "\xEC\x95\x88\xEB\x85\x95 \xF0\x9F\x98\x80\xF0\x9F\x91\x8D\xF0\x9F\x8F\xBD \xC2\xA0nbsp \xE3\x80\x80wide   ";
 
-// A model that has nothing but its tokenizer.
+// This is a model that has nothing but its tokenizer.
 class Vocabularied final : public weights::TableWeights {
  public:
   explicit Vocabularied(const MetadataMap& metadata) : TableWeights({"gguf", {}, metadata}, {"the GGUF metadata"}) {}

@@ -1,6 +1,6 @@
-// The files of a folder that say what its tokenizer is: the vocabulary in tokenizer.json or tokenizer.model, and around
-// it BOS, EOS and templates. Where two files contradict each other in what transformers and other programs would make
-// of it, that is an error.
+// This reads the files of a folder that say what its tokenizer is: tokenizer.json or tokenizer.model has the
+// vocabulary, and the files around it have BOS, EOS and templates. Where two files contradict each other in what
+// transformers and other programs would make of it, that is an error.
 #include "huggingface_tokenizer.h"
 
 #include <boost/json/object.hpp>
@@ -52,7 +52,7 @@ struct Folder {
   Document generation;
   Document model;
 
-  // "bos_token" and the like: a string, or an object with the string as "content".
+  // "bos_token" and the like are a string, or an object with the string as "content".
   std::optional<int32_t> special_token(std::string_view key, const Find& find) const {
     for (const JsonPlace& root : {config.root(), special.root()}) {
       const JsonPlace token = root[key];
@@ -119,7 +119,7 @@ struct Folder {
   }
 };
 
-// "added_tokens_decoder" of tokenizer_config.json, {"id": {...}}, by id.
+// Returns "added_tokens_decoder" of tokenizer_config.json, {"id": {...}}, by id.
 std::vector<std::pair<JsonPlace, AddedToken>> config_tokens(const Folder& folder) {
   std::vector<std::pair<JsonPlace, AddedToken>> tokens;
   const JsonPlace decoder = folder.config.root()["added_tokens_decoder"];

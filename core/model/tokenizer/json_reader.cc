@@ -1,5 +1,6 @@
 // A place in a JSON file knows the path to it, so that each value that is not as it must be is named with its place,
-// what was found and what was expected.
+// what was found and what was expected. Members that are asked for are written down: expect_nothing_else() then finds
+// every key that nobody has read, which could change how a text is split.
 #include "json_reader.h"
 
 #include <algorithm>

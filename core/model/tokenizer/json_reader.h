@@ -1,4 +1,4 @@
-// JSON files of tokenizers, read with errors that name file and place.
+// JSON files of tokenizers are read with this; errors name the file and the place.
 #pragma once
 
 #include <boost/json/value.hpp>
@@ -20,9 +20,9 @@ std::string read_file(const std::filesystem::path& path, uint64_t limit = uint64
 // Throws Error(kModel) with line and column.
 boost::json::value parse_json(std::string_view text, const std::string& file);
 
-// A place in a parsed file; null or absent values are empty places. Borrows the value, the file's name and, if there is
-// one, the list in which it writes down the path of each member that is asked for. Everything
-// that reads throws Error(kModel) "FILE: PLACE: found ..., expected ..." for a value of another kind.
+// This is a place in a parsed file; null or absent values are empty places. It borrows the value, the file's name and,
+// if there is one, the list in which it writes down the path of each member that is asked for. Everything that reads
+// throws Error(kModel) "FILE: PLACE: found ..., expected ..." for a value of another kind.
 class JsonPlace {
  public:
   JsonPlace(const boost::json::value& value, const std::string& file, std::set<std::string>* asked = nullptr)

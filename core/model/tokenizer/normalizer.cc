@@ -72,7 +72,7 @@ std::string lower(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const size_t length = first_unit(text.substr(at)).length;
     const char32_t c = code_point(text.substr(at, length));
-    // The one character whose lower case is two.
+    // This is the one character whose lower case is two.
     if (c == 0x130) {
       out += "i\xCC\x87";
     } else {

@@ -31,7 +31,7 @@ struct Normalized {
   bool from_start;  // true: the original's first character is still there, in some form
 };
 
-// The steps in order. Text and result are well-formed UTF-8.
+// Takes the steps in order. Text and result are well-formed UTF-8.
 Normalized normalize(const std::vector<NormalizerStep>& steps, std::string_view text, RegexScratch& scratch);
 
 }  // namespace tenon::text

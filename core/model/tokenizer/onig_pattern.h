@@ -6,7 +6,7 @@
 
 namespace tenon::text {
 
-// White_Space, and Oniguruma's word characters, as the inside of a PCRE2 character class.
+// These are White_Space, and Oniguruma's word characters, as the inside of a PCRE2 character class.
 inline constexpr std::string_view kSpaceSet = R"(\t-\r\x{85}\p{Z})";
 inline constexpr std::string_view kWordSet = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
 

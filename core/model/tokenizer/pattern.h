@@ -1,4 +1,4 @@
-// Regular expressions of tokenizers, on PCRE2 (compiled to machine code where it can). Every text is well-formed UTF-8.
+// Regular expressions of tokenizers run on PCRE2, as machine code where it has that. Every text is well-formed UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,7 @@ class Regex {
   // Compiles `pattern` in PCRE2's dialect.
   static Regex pcre2(std::string_view pattern);
 
-  // The whole of `text` as stretches in order (appended to `out`), matches being the successive leftmost ones; an empty
+  // Appends to `out` the whole of `text` as stretches in order. Matches are the successive leftmost ones; an empty
   // match directly after a match is none. Throws Error(kRequest) if matching runs past its limits.
   void stretches(std::string_view text, RegexScratch& scratch, std::vector<Stretch>& out) const;
 

@@ -11,7 +11,7 @@
 
 namespace tenon::text {
 
-// A piece, and whether it begins where the whole text does. Borrows its text from the caller or from PieceScratch.
+// This is a piece; it says whether the whole text begins there. Its text is the caller's or PieceScratch's.
 struct Piece {
   std::string_view text;
   bool at_start;

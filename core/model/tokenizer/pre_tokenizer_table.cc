@@ -1,5 +1,6 @@
 // This is a table: it has, for each name that GGUF files use, the steps as the model's own tokenizer.json states them,
-// with the pattern word for word.
+// with the pattern word for word. Files name the same rules differently, so there are aliases; an unknown name is an
+// error, since a guess would change ids unnoticed.
 #include "pre_tokenizer_table.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ constexpr std::string_view kQwen2 =
 constexpr std::string_view kDeepSeek3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)"
     R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
-// Cased letters as of Unicode 11, listed one by one in DeepSeek LLM's file.
+// These are the cased letters as of Unicode 11, listed one by one in DeepSeek LLM's file.
 constexpr std::string_view kDeepSeekLetters =
     R"(\s?[A-Za-z\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\x{293}\x{295}-\x{2AF})"
     R"(\x{370}-\x{373}\x{376}\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A}\x{38C}\x{38E}-\x{3A1})"
@@ -65,7 +66,7 @@ struct Alias {
   std::string_view of;
 };
 
-// Other names in use for the same rules.
+// These are other names in use for the same rules.
 constexpr std::array kAliases{
     Alias{"gpt2", "gpt-2"},       Alias{"phi-2", "gpt-2"},
     Alias{"llama3", "llama-bpe"}, Alias{"llama-v3", "llama-bpe"},

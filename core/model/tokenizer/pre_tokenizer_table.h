@@ -1,4 +1,4 @@
-// The pre-tokenizers that GGUF files name (tokenizer.ggml.pre), each as its model's tokenizer.json states it.
+// This has the pre-tokenizers that GGUF files name (tokenizer.ggml.pre), each as its model's tokenizer.json states it.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct PublishedPreTokenizer {
 // Throws Error(kModel) at `file` that lists the names.
 PublishedPreTokenizer published_pre_tokenizer(const std::string& name, const std::string& file);
 
-// Their names, each way to cut a text once.
+// Returns their names, each way to cut a text once.
 std::vector<std::string_view> published_pre_tokenizers();
 
 // This is GPT-2's word pattern, the default of byte-level pre-tokenizers.

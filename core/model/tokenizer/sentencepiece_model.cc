@@ -12,18 +12,18 @@
 namespace tenon::text {
 namespace {
 
-// Field numbers of sentencepiece_model.proto.
+// These are field numbers of sentencepiece_model.proto.
 enum ModelField : uint32_t { kPieces = 1, kTrainerSpec = 2, kNormalizerSpec = 3 };
 enum PieceField : uint32_t { kPiece = 1, kScore = 2, kType = 3 };
 enum TrainerField : uint32_t { kModelType = 3, kByteFallback = 35 };
 enum NormalizerField : uint32_t { kName = 1, kCharsmap = 2, kAddDummyPrefix = 3, kRemoveExtraWhitespaces = 4 };
 constexpr uint64_t kBpe = 2;
 
-// One field of a protocol buffers message.
+// This is one field of a protocol buffers message.
 struct Field {
   uint32_t number = 0;
   uint64_t value = 0;     // a varint or fixed field has it
-  std::string_view data;  // a length-delimited one has it
+  std::string_view data;  // a length-delimited field has it
 };
 
 class FieldReader {
@@ -179,8 +179,8 @@ std::string serialize_sentencepiece(const SentencePieceModel& model) {
   return out.bytes();
 }
 
-// The rules: size of a double array (little endian, 4 bytes), the array (Yata et al.'s layout, 4 bytes a unit), then
-// replacements that end in NUL. The library follows any link it finds, so every state that a text can reach is visited.
+// The rules are: the size of a double array (little endian, 4 bytes), the array (by Yata et al., 4 bytes a unit), then
+// replacements that end in NUL. The library follows any link, so every state that a text can reach is visited.
 void check_charsmap(std::string_view charsmap, const std::string& file) {
   if (charsmap.empty()) return;
   const auto fail = [&] {

@@ -1,4 +1,4 @@
-// The file format of SentencePiece (sentencepiece_model.proto): read to check it, written to hand over a GGUF
+// The file format of SentencePiece (sentencepiece_model.proto) is read to check a file, and written to hand over a GGUF
 // vocabulary.
 #pragma once
 

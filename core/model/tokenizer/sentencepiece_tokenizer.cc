@@ -1,5 +1,6 @@
-// This makes a Tokenizer of SentencePiece's library. Added tokens are cut out before the library sees the text. It is
-// not asked to add BOS or EOS.
+// This makes a Tokenizer of SentencePiece's library. Added tokens are cut out before the library sees the text, and so
+// are the model's control pieces, which count as special. The library is not asked to add BOS or EOS. Ids of added
+// tokens may lie beyond its pieces: their bytes are their names.
 #include "sentencepiece_tokenizer.h"
 
 #include <sentencepiece_processor.h>

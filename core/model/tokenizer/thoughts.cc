@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kBegin = "<think>", kEnd = "</think>", kBlanks = " \t\r\n";
 
-// The length of the longest beginning of `marker` that the text ends with.
+// Returns the length of the longest beginning of `marker` that the text ends with.
 size_t begun_at_end(std::string_view text, std::string_view marker) {
   size_t length = std::min(text.size(), marker.size() - 1);
   while (!marker.starts_with(text.substr(text.size() - length))) --length;

@@ -1,5 +1,6 @@
-// Reads tokenizer.json. Every key is read, listed as harmless, or an error: a key that is ignored could change ids
-// unnoticed.
+// This reads tokenizer.json, the format of Hugging Face's package tokenizers, as far as BPE goes. Every key is read,
+// listed as harmless, or an error: a key that is ignored could change ids unnoticed. Ids may have gaps, but no two
+// tokens one id.
 #include "tokenizer_json.h"
 
 #include <algorithm>

@@ -30,7 +30,7 @@ PreTokenizer parse_pre_tokenizer(const JsonPlace& place);
 // Returns what a step or decoder "Metaspace" writes for a blank.
 std::string metaspace_character(const JsonPlace& metaspace);
 
-// One entry of "added_tokens" or "added_tokens_decoder"; `id` comes from where the file keeps it.
+// Reads one entry of "added_tokens" or "added_tokens_decoder"; `id` comes from where the file keeps it.
 AddedToken parse_added_token(const JsonPlace& place, int64_t id);
 // Adds the token unless one of its name was added before.
 void add_token(TokenizerJson& file, AddedToken token, const JsonPlace& place);

@@ -11,7 +11,7 @@
 namespace tenon::text {
 namespace {
 
-// Words of Unicode's regular expressions, as the pre-tokenizer "Whitespace" means them.
+// These are words of Unicode's regular expressions, as the pre-tokenizer "Whitespace" means them.
 std::string word_pattern() {
   const std::string word = std::string(kWordSet) + R"(\x{200C}\x{200D})";
   return "[" + word + "]+|[^" + word + std::string(kSpaceSet) + "]+";

@@ -1,4 +1,4 @@
-// The table of tokenizers, and which one a model gets.
+// This has the table of tokenizers, and finds which one a model gets.
 #include <array>
 
 #include "gguf_tokenizer.h"

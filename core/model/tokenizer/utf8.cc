@@ -1,5 +1,6 @@
 // UTF-8 is read by tables 3-6 and 3-7 of the Unicode Standard. An ill-formed sequence is cut into maximal subparts,
-// each of which becomes one U+FFFD.
+// each of which becomes one U+FFFD, as Unicode recommends. code_point() takes a whole well-formed character and checks
+// nothing.
 #include "utf8.h"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 namespace tenon::text {
 namespace {
 
-// Length of the sequence that a lead byte opens and the range of its second byte (table 3-7); 0 for no lead byte.
+// This is the length of the sequence that a lead byte opens, 0 for no lead byte, and the range of its second byte.
 struct Lead {
   uint8_t length;
   uint8_t low;

@@ -25,9 +25,9 @@ void append_utf8(std::string& text, char32_t code_point);
 // Appends `bytes` with every ill-formed subpart, and a truncated end, replaced by U+FFFD.
 void append_well_formed(std::string& text, std::string_view bytes);
 
-// True: the character has White_Space in the Unicode character database.
+// Returns whether the character has White_Space in the Unicode character database.
 bool is_space(char32_t c);
-// `text` without white space at its start and end, as asked. Well-formed UTF-8.
+// Returns `text`, well-formed UTF-8, without white space at its start and end, as asked.
 std::string_view strip(std::string_view text, bool left, bool right);
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";

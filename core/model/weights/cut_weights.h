@@ -1,5 +1,5 @@
-// A model some of whose tensors are cut: a tensor of all experts (experts, rows, ...) is seen as a tensor for each of them, as
-// models call them.
+// This is a model some of whose tensors are cut: a tensor of all experts (experts, rows, ...) is seen as a tensor for
+// each of them, as models call them.
 //
 // An example with the parts "gate" and "up": gate_up_proj_scales (4, 6, 2) u8 is cut into eight tensors (3, 2), and row i of
 // gate_up_proj.2.up.scales is row 2 i + 1 of the third expert.
@@ -42,7 +42,7 @@ class CutWeights final : public TableWeights {
   };
   struct Table {
     Contents contents;
-    std::vector<Piece> pieces;  // one for each tensor, by its number
+    std::vector<Piece> pieces;  // there is one for each tensor, by its number
   };
 
   CutWeights(const Weights& source, Table table);

@@ -56,7 +56,7 @@ class GgufCursor {
     uint64_t most;         // entries
   };
 
-  // A number of entries that the bytes left can hold.
+  // Reads a number of entries, which the bytes left must be able to hold.
   uint64_t take_count(CountLimits limits, const std::string& what) {
     const uint64_t start = at_;
     const auto count = take<uint64_t>("the number of " + what);

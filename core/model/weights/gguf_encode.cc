@@ -39,7 +39,7 @@ size_t largest(const float* w, size_t n) {
   return at;
 }
 
-// Returns a value as fp16 stores it.
+// This is a value as fp16 stores it.
 struct Half {
   uint16_t bits;
   explicit Half(float value) : bits(float_to_half(value)) {}
@@ -133,7 +133,7 @@ EncodeBlock block_encoder(tenon_format format) {
   }
 }
 
-// A float of 16 bits.
+// This describes a float of 16 bits.
 struct ShortFloat {
   uint16_t infinity;
   const char* too_large;  // why a weight that would be infinite is refused

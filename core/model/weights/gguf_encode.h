@@ -1,4 +1,4 @@
-// Rows of f32 to what GGUF stores: the inverse of tenon/sdk/gguf_blocks.h.
+// These functions turn rows of f32 into what GGUF stores: the inverse of tenon/sdk/gguf_blocks.h.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ bool can_encode(tenon_format format);
 // finite. Rounding is to the nearest, of plain floats half to even, of blocks' integers half away from zero.
 std::optional<BadWeight> encode_row(tenon_format format, const float* w, size_t n, uint8_t* out);
 
-// The first weight that is NaN or infinite.
+// Returns the first weight that is NaN or infinite.
 std::optional<BadWeight> find_not_finite(const float* w, size_t n);
 
 }  // namespace tenon::weights

@@ -18,7 +18,7 @@ constexpr int kMaxNesting = 3;
 
 enum class ValueType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 
-// Bytes of a value in the file; of strings and arrays the least.
+// A value of each type has so many bytes in the file; strings and arrays have at least so many.
 constexpr uint64_t kValueBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
 class MetadataParser {
@@ -64,7 +64,7 @@ class MetadataParser {
     return static_cast<uint64_t>(value);
   }
 
-  // One byte each, 0 or 1.
+  // They are one byte each, 0 or 1.
   std::vector<int64_t> booleans(uint64_t count, const std::string& key) {
     const uint64_t start = cursor_.at();
     std::vector<int64_t> values = numbers<uint8_t, int64_t>(count, key);

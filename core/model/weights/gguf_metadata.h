@@ -14,7 +14,7 @@ struct MetadataPair {
 
 struct GgufMetadata {
   MetadataMap values;
-  std::vector<MetadataPair> pairs;  // in the file's order
+  std::vector<MetadataPair> pairs;  // they are in the file's order
 };
 
 // Reads the number of entries at the cursor and the entries, and leaves the cursor after them.

@@ -84,7 +84,7 @@ Entry parse_entry(GgufCursor& cursor, uint64_t index) {
   return entry;
 }
 
-// Resolves sizes and offsets. False, with a finding, for an entry that cannot be.
+// Resolves sizes and offsets. Returns false, with a finding, for an entry that cannot be.
 bool resolve(Entry& entry, uint64_t data_begin, uint64_t alignment, Findings& findings) {
   WeightTensor& t = entry.tensor;
   const std::string who = "tensor " + in_quotes(t.name);

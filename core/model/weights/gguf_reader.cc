@@ -1,4 +1,8 @@
-// Opens the parts of a GGUF model, which are found by their names and checked against what each part says of itself.
+// This opens a GGUF model of one file or of several, as ggml's gguf-split leaves them: "<stem>-00002-of-00003.gguf".
+// Whichever part is named, all are found by their names beside it. Invariants: each part says by split.no and
+// split.count what its name says; what another part has of metadata is the same in the first, which alone counts; all
+// tensors together are as many as split.tensors.count. Tensors of a part know its number. Those of all experts are
+// listed as they are, and for each expert as unlisted ones.
 #include "expert_tensors.h"
 #include "gguf_parser.h"
 #include "layout.h"
@@ -32,7 +36,7 @@ std::optional<int64_t> integer(const GgufFile& file, std::string_view key) {
   throw Error(ErrorCode::kModel, {path.string()}, message);
 }
 
-// The name that `path` has as part of `count`, checked against what the file says of itself.
+// Returns the name that `path` has as part of `count`, checked against what the file says of itself.
 PartName part_name(const std::filesystem::path& path, int64_t count) {
   const auto name = PartName::parse(path);
   if (!name || name->count != count) {

@@ -1,5 +1,7 @@
-// Lays out a GGUF file: header, metadata, directory, and for each tensor where its data go. The data themselves are
-// written by others.
+// This lays out a GGUF file of version 3, little endian: header, metadata, directory, and for each tensor where its
+// data go (ggml's docs/gguf.md). The data themselves are written by others. Invariants: a tensor begins at a multiple
+// of the alignment after the one before it; the directory has shapes innermost first and offsets from where the data
+// begin, while the tensors get offsets from the file's start.
 #include "gguf_writer.h"
 
 #include <bit>
@@ -12,7 +14,7 @@ namespace tenon::weights {
 namespace {
 
 constexpr uint32_t kVersion = 3;
-// Types of metadata values.
+// These are the types of metadata values.
 constexpr uint32_t kTypeU32 = 4, kTypeI32 = 5, kTypeF32 = 6, kTypeBool = 7, kTypeString = 8, kTypeArray = 9,
                    kTypeU64 = 10, kTypeI64 = 11;
 

@@ -10,12 +10,12 @@
 
 namespace tenon::weights {
 
-// Entries of metadata as they stand in the file.
+// This holds entries of metadata as they stand in the file.
 class GgufPairs {
  public:
   void add_raw(std::string_view pair);  // key, type and value
   void add_u32(std::string_view key, uint32_t value);
-  // Whole numbers as u32 where they fit, else i64 or u64, in arrays i32; fractions as f32.
+  // Whole numbers are written as u32 where they fit, else i64 or u64, in arrays i32; fractions are written as f32.
   void add(std::string_view key, const MetadataValue& value);
 
   uint64_t count() const { return count_; }

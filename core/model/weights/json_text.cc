@@ -12,7 +12,7 @@
 namespace tenon::weights {
 namespace {
 
-// All elements of a kind, or nullopt.
+// Returns all elements if they are of the kind, or nullopt.
 template <class Element, class Accept>
 std::optional<std::vector<Element>> all_of_kind(const boost::json::array& array, Accept accept) {
   std::vector<Element> result;

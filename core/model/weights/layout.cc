@@ -1,5 +1,6 @@
-// The readers of weight files share this. Sizes are computed with a check before every product; text from a file is
-// made fit before it stands in a message.
+// The readers of weight files share this: findings, sizes, and the check of where tensors lie. No number of a file is
+// trusted: sizes are computed with a check before every product, and text from a file is made fit before it stands in a
+// message. Tensors lie within the file, none over another, with no gap but that of alignment.
 #include "layout.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The file readers share these: collecting findings, sizes without overflow, and the checks of where tensors lie.
+// The file readers share these: they collect findings, compute sizes without overflow, and check where tensors lie.
 #pragma once
 
 #include <cstdint>
@@ -37,20 +37,20 @@ std::string in_quotes(std::string_view name);
 // of blocks. All of `shape` must be >= 0 and `format` known.
 std::optional<uint64_t> stored_bytes(tenon_format format, std::span<const int64_t> shape);
 
-// The alignment that a format's blocks need in memory, 1 to 8.
+// Returns the alignment that a format's blocks need in memory, 1 to 8.
 uint64_t natural_alignment(tenon_format format);
 
-// The metadata with the paths of config.json's keys that are null. No key of the file's can be written like this.
+// This key of the metadata has the paths of config.json's null keys. No key of the file can be written like this.
 inline constexpr char kNullKeys[] = "\\null_keys";
 bool is_null(const Weights& weights, std::string_view key);
 
 // Returns "q4_1 (64, 32)" and the like.
 std::string describe(const WeightTensor& tensor);
-// The file that the metadata comes from: the first of GGUF, config.json; "" for weights without files.
+// Returns the file that the metadata comes from: the first of GGUF, config.json; "" for weights without files.
 std::string description_file(const Weights& weights);
 // Returns "0.5", "1e-30" and the like.
 std::string in_figures(double value);
-// "the text \"abc\"", "a list of 3 numbers", and lists of a few texts in full.
+// Returns "the text \"abc\"", "a list of 3 numbers", and lists of a few texts in full.
 std::string describe(const MetadataValue& value);
 
 struct DataRegion {

@@ -75,7 +75,7 @@ void MappedFile::read(uint64_t offset, std::span<std::byte> out) const {
 
 namespace {
 
-// The pages that have a byte of [offset, offset + size).
+// Gives the advice for the pages that have a byte of [offset, offset + size).
 void advise(std::span<const std::byte> bytes, uint64_t offset, uint64_t size, int advice) {
   if (offset >= bytes.size() || size == 0) return;
   const uint64_t page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));

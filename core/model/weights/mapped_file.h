@@ -23,9 +23,9 @@ class MappedFile {
 
   // Copies from the file, not from the mapping, so that an error of the medium is an Error(kIo).
   void read(uint64_t offset, std::span<std::byte> out) const;
-  // A hint to page [offset, offset + size) in.
+  // Hints that [offset, offset + size) is to be paged in.
   void prefetch(uint64_t offset, uint64_t size) const;
-  // A hint that [offset, offset + size) is not wanted soon: its pages no longer count as the process's.
+  // Hints that [offset, offset + size) is not wanted soon: its pages no longer count as the process's.
   void release(uint64_t offset, uint64_t size) const;
 
  private:

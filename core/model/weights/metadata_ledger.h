@@ -1,4 +1,4 @@
-// An account of what a model looks at in the metadata of its weights: a key that nobody has read may say that the model
+// This notes what a model looks at in the metadata of its weights: a key that nobody has read may say that the model
 // computes something else than is computed here.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace tenon::weights {
 
-// True: a name matches a pattern, in which each '*' stands for any text.
+// Returns whether a name matches a pattern, in which each '*' stands for any text.
 bool matches(std::string_view name, std::string_view pattern);
 bool matches_any(std::string_view name, std::span<const std::string_view> patterns);
 bool matches_any(std::string_view name, std::span<const std::string> patterns);
 
-// Keys that change no number of any model: names, licences, the tokenizer, how a text is generated.
+// Returns keys that change no number of any model: names, licences, the tokenizer, how a text is generated.
 std::span<const std::string_view> harmless_keys(std::string_view convention);
 
-// The weights, with each key noted that is asked for. Used by one thread; the source must outlive it.
+// These are the weights, with each key noted that is asked for. One thread uses it; the source must outlive it.
 class MetadataLedger final : public Weights {
  public:
   explicit MetadataLedger(const Weights& source) : source_(source) {}

@@ -1,4 +1,4 @@
-// A model file while it is written; it appears when it is whole.
+// This is a model file while it is written; it appears when it is whole.
 #pragma once
 
 #include <filesystem>
@@ -28,7 +28,7 @@ class ModelWriter {
 // a format that the kind of file has not.
 std::unique_ptr<ModelWriter> write_gguf(const std::filesystem::path& output, const GgufPairs& metadata,
                                         uint64_t alignment, std::vector<WeightTensor> tensors, bool replace = true);
-// A folder with model.safetensors and what else it shall hold, by name.
+// Writes a folder with model.safetensors and what else it shall hold, by name.
 std::unique_ptr<ModelWriter> write_safetensors_folder(const std::filesystem::path& output,
                                                       std::vector<WeightTensor> tensors,
                                                       std::map<std::string, std::string> texts);

@@ -1,4 +1,4 @@
-// The readers of this room and what they share; the table in open_weights.cc lists them.
+// These are the readers of this folder and what they share; the table in open_weights.cc lists them.
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@ std::unique_ptr<Weights> open_safetensors(const std::string& path, const Weights
 bool claims_synthetic(const std::string& path);
 std::unique_ptr<Weights> open_synthetic(const std::string& path, const WeightsOptions& options);
 
-// One of several files that make up a model: "<stem>-00002-of-00003<extension>".
+// This names one of several files that make up a model: "<stem>-00002-of-00003<extension>".
 struct PartName {
   std::string stem;
   uint32_t number = 0;  // files count from 1

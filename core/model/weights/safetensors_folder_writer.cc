@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr char kWeightsName[] = "model.safetensors";
 constexpr size_t kHeaderAlignment = 8;
 
-// A tensor of the file, and where its bytes go on.
+// This is a tensor of the file, and where its bytes go on.
 struct Target {
   WeightTensor tensor;
   uint64_t at = 0;
@@ -107,7 +107,7 @@ class SafetensorsFolderWriter final : public ModelWriter {
 
  private:
   fs::path output_, parent_, staging_;
-  std::vector<fs::path> staged_files_;  // known beforehand: to remove them takes neither memory nor an open file
+  std::vector<fs::path> staged_files_;  // they are known before: to remove them takes neither memory nor a file
   std::map<std::string, std::string> texts_;
   std::vector<Target> targets_;
   uint64_t file_bytes_ = 0;

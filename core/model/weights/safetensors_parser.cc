@@ -148,7 +148,7 @@ std::string listed(const std::vector<uint64_t>& numbers) {
   return text + "]";
 }
 
-// nullopt, with a finding, for an entry that makes no tensor.
+// Returns nullopt, with a finding, for an entry that makes no tensor.
 std::optional<WeightTensor> resolve(Entry& entry, uint64_t data_begin, Findings& findings) {
   const std::string who = "tensor " + in_quotes(entry.name);
   if (!entry.dtype || !entry.shape || !entry.offsets || entry.offsets->size() != 2) {

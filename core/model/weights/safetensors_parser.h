@@ -14,7 +14,7 @@ namespace tenon::weights {
 
 struct SafetensorsFile {
   MetadataMap metadata;               // what the file says under "__metadata__", keys "__metadata__.<key>"
-  std::vector<WeightTensor> tensors;  // in the order of the header; checked to lie inside the file and to cover it
+  std::vector<WeightTensor> tensors;  // they are in the header's order, lie inside the file and cover it
 };
 
 // Parses the bytes of a whole file. Copies what it keeps. `file` names it in messages, `index` goes into

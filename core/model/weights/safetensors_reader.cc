@@ -1,5 +1,7 @@
-// Opens a folder of safetensors: one file, or the shards of an index, and config.json as metadata. Whichever part is
-// named, the whole model is opened.
+// This opens a folder of safetensors: one file, or the shards of an index, and config.json as metadata. Whichever part
+// is named, the whole model is opened. Invariants: the index names files of its own folder only, all of them are there,
+// and each tensor that it lists is in the file that it names. config.json must be there, since the format has no
+// description of the model; generation_config.json may be.
 #include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <set>
@@ -36,7 +38,7 @@ struct Location {
   fs::path folder, index, file;
 };
 
-// The names in a folder, for the message that the weights are not among them.
+// Returns names in a folder, for the message that the weights are not among them.
 std::string names(const std::vector<std::string>& all) {
   std::string text;
   for (size_t i = 0; i < std::min(all.size(), kNamesShown); ++i) text += (i > 0 ? ", " : "") + in_quotes(all[i]);
@@ -83,7 +85,7 @@ Location locate(const fs::path& path) {
   return {folder, index, {}};
 }
 
-// Tensor name -> file name.
+// This maps a tensor's name to its file's name.
 using WeightMap = std::map<std::string, std::string>;
 
 WeightMap read_index(const fs::path& path) {

@@ -1,6 +1,6 @@
-// Weights made up on the spot. Element pairs 2p, 2p + 1 of a tensor come from one 64-bit word, a hash of (seed, name,
-// p), so any range can be had alone and in any order. The sum of four random bytes is close to normal (standard
-// deviation 147.8 in steps of 1, cut at 3.45 deviations) and, unlike a logarithm, the same on every machine.
+// These weights are made up on the spot. Element pairs 2p, 2p + 1 of a tensor come from one 64-bit word, a hash of
+// (seed, name, p), so any range can be had alone and in any order. The sum of four random bytes is close to normal
+// (standard deviation 147.8 in steps of 1, cut at 3.45 deviations) and, unlike a logarithm, the same on every machine.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,7 +20,7 @@ constexpr int kSums = 4 * 255 + 1;
 constexpr int kMiddle = 2 * 255;
 constexpr float kSumDeviation = 147.80F;  // sqrt(4 * (256^2 - 1) / 12)
 
-// The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+// This is the finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 constexpr uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
   x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
@@ -85,7 +85,7 @@ class SyntheticWeights final : public TableWeights {
   }
 
  private:
-  // The element that each sum of four bytes stands for.
+  // This has the element that each sum of four bytes stands for.
   struct Values {
     std::array<uint16_t, kSums> halves;
     std::array<float, kSums> floats;
@@ -109,7 +109,7 @@ class SyntheticWeights final : public TableWeights {
     }
   }
 
-  // Whole pairs into a buffer, of which the bytes asked for are copied.
+  // Makes whole pairs in a buffer, of which the bytes asked for are copied.
   template <class Element>
   void generate(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const {
     constexpr uint64_t kPairBytes = 2 * sizeof(Element);

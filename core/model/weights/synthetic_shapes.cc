@@ -1,4 +1,6 @@
-// This is a table of published shapes; from it follow their config.json and the names of their tensors.
+// This is a table of published shapes; from it follow their config.json and the names of their tensors, both as the
+// publishers' own models on Hugging Face have them. Tensors lie one after the other without gaps. Only the shapes are
+// real: the weights of such a model are made from a seed (synthetic_reader.cc).
 #include "synthetic_shapes.h"
 
 #include "layout.h"
@@ -8,9 +10,9 @@ namespace {
 
 constexpr SyntheticSeries kLlama1{.norm_epsilon = 1e-6};
 constexpr SyntheticSeries kLlama2{.context = 4096};
-// The Python variant, whose vocabulary is Llama's.
+// This is the Python variant, whose vocabulary is Llama's.
 constexpr SyntheticSeries kCodeLlama{.theta = 1e6, .context = 16384};
-// Without the sliding window of 4096 positions, which makes no difference within a context of 4096.
+// The sliding window of 4096 positions is left out: it makes no difference within a context of 4096.
 constexpr SyntheticSeries kMistral{.type = "mistral", .architecture = "MistralForCausalLM", .context = 4096};
 constexpr SyntheticSeries kMixtral{
     .type = "mixtral", .architecture = "MixtralForCausalLM", .theta = 1e6, .context = 32768, .experts = 8};
@@ -23,7 +25,7 @@ constexpr SyntheticSeries kLlama32{
 constexpr SyntheticSeries kSmolLm2{.theta = 1e5, .context = 8192, .tied = true, .bos = 0, .eos = 0};
 
 constexpr SyntheticShape kShapes[] = {
-    // name, layers, heads, kv heads, width, ffn, vocabulary
+    // The columns are: name, layers, heads, kv heads, width, ffn, vocabulary.
     {"llama-7b", 32, 32, 32, 4096, 11008, 32000, kLlama1},
     {"llama-13b", 40, 40, 40, 5120, 13824, 32000, kLlama1},
     {"llama-30b", 60, 52, 52, 6656, 17920, 32000, kLlama1},

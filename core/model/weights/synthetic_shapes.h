@@ -1,4 +1,4 @@
-// The models that "synthetic:NAME" stands for: shapes as their publishers' config.json states them.
+// "synthetic:NAME" stands for one of these models; the shapes are as their publishers' config.json states them.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct SyntheticShape {
 
 std::span<const SyntheticShape> synthetic_shapes();
 
-// The metadata that the model's config.json would give.
+// Returns the metadata that the model's config.json would give.
 MetadataMap synthetic_config(const SyntheticShape& shape, tenon_format format);
 
 // Lists the tensors by their Hugging Face names, in `format`; they follow one another.

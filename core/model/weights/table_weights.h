@@ -1,4 +1,4 @@
-// Weights whose tensors and metadata are tables in memory; the readers differ in where the bytes come from.
+// These weights have their tensors and metadata as tables in memory; the readers differ in where the bytes come from.
 #pragma once
 
 #include <map>
@@ -14,10 +14,10 @@ namespace tenon::weights {
 using MetadataMap = std::map<std::string, MetadataValue, std::less<>>;
 
 struct Contents {
-  std::string_view convention;  // static storage
+  std::string_view convention;  // it has static storage
   std::vector<WeightTensor> tensors;
   MetadataMap metadata;
-  std::vector<WeightTensor> unlisted = {};  // found by name, but not listed: a model need not use them
+  std::vector<WeightTensor> unlisted = {};  // these are found by name, but not listed: a model need not use them
 };
 
 class TableWeights : public Weights {

@@ -53,7 +53,7 @@ void TensorConverter::convert(const WeightTensor& source, tenon_format format, c
   const size_t elements = element_count(source), batch = kChunk * chunks_.size();
   const Job job{source, format};
   for (Chunk& chunk : chunks_) {
-    // Here: a thread that cannot have memory would end the process.
+    // Memory is taken here, since a thread that cannot have it would end the process.
     chunk.weights.resize(std::max(chunk.weights.size(), std::min(kChunk, elements)));
   }
   for (size_t first = 0; first < elements; first += batch) {

@@ -1,4 +1,4 @@
-// Tensors of a model read, converted and handed on, a batch of chunks at a time, one chunk a thread.
+// Tensors of a model are read, converted and handed on, a batch of chunks at a time, one chunk a thread.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@ namespace tenon::weights {
 
 // Converts weights of a tensor.
 size_t element_count(const WeightTensor& tensor);
-// A matrix whose weights can be read.
+// Returns whether the tensor is a matrix whose weights can be read.
 bool is_matrix(const WeightTensor& tensor);
 bool is_blocks(tenon_format format);
 // Throws Error(kModel) that names the place of a weight which cannot be stored.

@@ -1,4 +1,4 @@
-// A model seen with other names, another order of rows and another description.
+// This is a model seen with other names, another order of rows and another description.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace tenon::weights {
 // A tensor of the view comes from here.
 struct TensorOrigin {
   const WeightTensor* source = nullptr;         // or
-  std::vector<std::byte> bytes = {};            // computed, or
+  std::vector<std::byte> bytes = {};            // these are computed, or
   std::vector<const WeightTensor*> parts = {};  // these, all of one size, one after the other
   std::vector<uint32_t> row = {};               // row i is the source's row[i]; empty: as they are
 };
@@ -20,7 +20,7 @@ struct TensorOrigin {
 // The source must outlive it, unless it is owned.
 class TranslatedWeights final : public TableWeights {
  public:
-  // One origin for each tensor of the contents, then for each unlisted one; throws Error(kModel) where two tensors have one name.
+  // Each tensor of the contents, then each unlisted one, has one origin; throws Error(kModel) where two have one name.
   TranslatedWeights(const Weights& source, Contents contents, std::vector<TensorOrigin> origins);
 
   // The source lives as long as this object then.
@@ -36,7 +36,7 @@ class TranslatedWeights final : public TableWeights {
 
   const Weights& source_;
   std::unique_ptr<Weights> owned_;
-  std::vector<TensorOrigin> origins_;  // one for each tensor, by its number
+  std::vector<TensorOrigin> origins_;  // there is one for each tensor, by its number
 };
 
 }  // namespace tenon::weights

@@ -1,4 +1,4 @@
-// The checks of a plugin, as a list. A check returns, throws Error with what is wrong, or throws NotTested.
+// This has the checks of a plugin, as a list. A check returns, throws Error with what is wrong, or throws NotTested.
 #pragma once
 
 #include <filesystem>
@@ -29,8 +29,8 @@ struct Check {
 const std::vector<Check>& file_checks();
 // These checks open it and use what is in it.
 const std::vector<Check>& component_checks();
-// Parts of component_checks: what its own kind's interface must do in its corners, and what it makes of the structs of
-// older and newer hosts.
+// These parts of component_checks look at what its own kind's interface must do in its corners, and what it makes of
+// the structs of older and newer hosts.
 void check_kind(const Subject& subject);
 void check_struct_sizes(const Subject& subject);
 

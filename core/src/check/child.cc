@@ -37,7 +37,7 @@ void write_all(int fd, const std::string& text) {
 }
 
 [[noreturn]] void be_the_child(const std::function<std::string()>& work, int to_parent) {
-  // A session and a group of its own, so that what it starts ends with it.
+  // The child gets a session and a group of its own, so that what it starts ends with it.
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const rlimit no_core{0, 0};
@@ -56,7 +56,7 @@ void write_all(int fd, const std::string& text) {
   _exit(0);
 }
 
-// Everything that is there now; false if nothing will follow.
+// Reads everything that is there now; returns false if nothing will follow.
 bool read_available(int fd, std::string& text) {
   char buffer[4096];
   while (text.size() < kMaxText) {
@@ -68,7 +68,7 @@ bool read_available(int fd, std::string& text) {
   return false;
 }
 
-// Everything that the child writes until it is dead, whoever else may hold the pipe; false if the time was up first.
+// Reads everything that the child writes until it is dead, whoever else may hold the pipe; false if time was up first.
 bool read_until_dead(int fd, int process, Clock::time_point deadline, std::string& text) {
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();

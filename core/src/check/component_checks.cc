@@ -1,4 +1,6 @@
-// These checks open a library, and follow the life of its instances.
+// These checks open a library, and follow the life of its instances: they are made twice and side by side, without
+// memory, at the ends of every parameter, and asked for interfaces that do not exist. Each names the checks that must
+// have passed before it. Invariant of all: what create() refuses leaves no instance and no memory, and has a reason.
 #include <limits>
 
 #include "check/bench.h"
@@ -44,7 +46,7 @@ void two_instances(const Subject& s) {
   const Instance third = bench.create(bench.values());
 }
 
-// True: so many pieces of the host's memory were enough to create the component.
+// Returns whether so many pieces of the host's memory were enough to create the component.
 bool create_with(Bench& bench, uint64_t pieces, bool with_reason) {
   void* self = nullptr;
   char text[256] = "";
@@ -72,7 +74,7 @@ bool create_with(Bench& bench, uint64_t pieces, bool with_reason) {
   return enough;
 }
 
-// The host's memory runs out at every place that asks for some.
+// Lets the host's memory run out at every place that asks for some.
 void failed_create(const Subject& s) {
   constexpr uint64_t kMost = 1000;
   Bench bench(s);
@@ -84,7 +86,7 @@ void failed_create(const Subject& s) {
   const Instance after = bench.create(bench.values());
 }
 
-// Ends of the range and all choices; what is unbounded has no end to try.
+// Returns the ends of the range and all choices; what is unbounded has no end to try.
 std::vector<ParamValue> bounds_of(const tenon_param_spec& spec) {
   std::vector<ParamValue> bounds;
   for (const std::string& choice : choices_of(spec)) {
@@ -103,7 +105,7 @@ std::vector<ParamValue> bounds_of(const tenon_param_spec& spec) {
   return bounds;
 }
 
-// Creates the component with one parameter at a value; "", or why that failed.
+// Creates the component with one parameter at a value; returns "", or why that failed.
 std::string problem_with(const Bench& bench, ParamValues values, size_t i, const ParamValue& value) {
   if (std::string problem = values.set(i, value); !problem.empty()) return problem;
   void* self = nullptr;

@@ -1,5 +1,6 @@
-// These checks try an interface at its edges: it must say no, with a reason, to what does not exist, and write no more than
-// it may.
+// These checks try an interface at its edges: it must say no, with a reason, to what does not exist, and write no more
+// than it may. Each kind has a function here. The samples are small (samples.h), and nothing is computed: what a
+// component computes is tested by the conformance suites.
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -75,7 +76,7 @@ void kv_cache(const Instance& i) {
   if (footprint.n_stores > TENON_MAX_STORES) fail_check("plans more stores than there may be");
 }
 
-// A buffer that shows whether more than its first bytes were written.
+// This buffer shows whether more than its first bytes were written.
 template <class T>
 class Fenced {
  public:

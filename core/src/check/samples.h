@@ -1,4 +1,4 @@
-// Small inputs that every component of a kind must be able to answer to, for the checks of its interface.
+// These are small inputs that every component of a kind must be able to answer to, for the checks of its interface.
 #pragma once
 
 #include "tenon/abi/plugin.h"

@@ -20,11 +20,11 @@ namespace {
 
 enum class Host { kThis, kOlder, kNewer };
 
-// A struct at the end of what may be touched.
+// This holds a struct at the end of what may be touched.
 template <class T>
 class Sized {
  public:
-  // cut: how much of it the oldest host knows, at least what version 1.0 has of what is not zero in `value`.
+  // `cut` is how much the oldest host knows, at least what version 1.0 has of what is not zero in `value`.
   Sized(const T& value, Host host, size_t cut = sizeof(T))
       : size_(host == Host::kNewer   ? sizeof(T) + kMore
               : host == Host::kOlder ? cut

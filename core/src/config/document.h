@@ -10,7 +10,7 @@ namespace tenon {
 
 struct ConfigDocument::Data {
   std::string file;                  // the topmost layer's
-  std::vector<std::string> sources;  // files and options in the order in which they count
+  std::vector<std::string> sources;  // these files and options stand in the order in which they count
   config::Table root;
 };
 

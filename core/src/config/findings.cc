@@ -1,4 +1,6 @@
-// This collects the mistakes in a configuration and throws them together, each with what would be right.
+// This collects the mistakes in a configuration and throws them together, each with what would be right. They are
+// sorted by the order of the sources, then by line and column, and all of one place keep their order; of very many only
+// the first are listed. A suggestion is the nearest known name, if one is near enough.
 #include "findings.h"
 
 #include <algorithm>

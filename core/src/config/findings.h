@@ -1,4 +1,4 @@
-// Everything that is wrong with a configuration, collected.
+// This collects everything that is wrong with a configuration.
 #pragma once
 
 #include <string>
@@ -33,7 +33,7 @@ std::string listed(const std::vector<std::string>& names);
 // Sets parameter i from a node, or reports what was found and what would be right. label: "quantization.none".
 void set_param(ParamValues& values, size_t i, const Node& node, const std::string& label, Findings& findings);
 
-// The keys that a table takes.
+// These are the keys that a table takes.
 struct KnownKeys {
   std::vector<const tenon_param_schema*> schemas;
   const std::vector<StructuredKey>& structured;

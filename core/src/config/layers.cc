@@ -49,7 +49,7 @@ void merge_sections(Table& below, Table above) {
       auto* below_it = std::get_if<Table>(&(*old_keys)[key].value);
       auto* above_it = std::get_if<Table>(&value.value);
       if (below_it != nullptr && above_it != nullptr) {
-        merge_sections(*below_it, std::move(*above_it));  // draft.pipeline
+        merge_sections(*below_it, std::move(*above_it));  // this is draft.pipeline
       } else {
         (*old_keys)[key] = std::move(value);
       }

@@ -18,7 +18,7 @@ bool is_bare_word(const std::string& value) {
          std::none_of(value.begin(), value.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
 
-// True: the text has that one key and nothing after its value. "a.b=1\nc=2" has more.
+// Returns whether the text has that one key and nothing after its value. "a.b=1\nc=2" has more.
 bool is_one_key(const Table& table, const std::string& key) {
   const Table* level = &table;
   for (size_t begin = 0; level != nullptr && level->size() == 1;) {

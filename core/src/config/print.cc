@@ -1,4 +1,6 @@
-// A pipeline becomes text again: whole, or as the overrides that make it out of another.
+// A pipeline becomes text again: whole, or as the overrides that make it out of another. Both come from one list of
+// sections and keys (sections_of()), which must have every key that resolve() reads: else what is printed would not
+// resolve to the same pipeline. An override is left out where resolving would find the value anyway.
 #include <algorithm>
 #include <optional>
 

@@ -1,4 +1,6 @@
-// This writes the reference of the pipeline file as Markdown, from the same tables that validate it.
+// This writes the reference of the pipeline file, docs/pipeline-toml.md, from the same tables that validate it: the
+// sections' own keys (sections.cc) and the schemas of all components that are installed. So a key that the page has not
+// is a key that no file may have; a test compares the page with what is written here.
 #include <algorithm>
 #include <map>
 
@@ -99,7 +101,7 @@ std::string table(const tenon_param_schema& schema, const std::vector<Structured
   return text;
 }
 
-// The components of a kind by name, each with the devices that it is there for.
+// Returns the components of a kind by name, each with the devices that it is there for.
 std::map<std::string, std::string> devices_by_name(const Registry& registry, const char* kind) {
   std::map<std::string, std::string> all;
   for (const ComponentInfo& info : registry.components(kind)) {

@@ -56,12 +56,12 @@ class Resolver {
   // Returns the section's table; an empty one if it is not there or is no table, which check_sections() reports.
   const Node& section_node(const char* name) const;
   bool is_malformed(const char* name) const;
-  // Own keys of a table without a component, all others reported.
+  // Returns the own keys of a table without a component; all others are reported.
   ParamValues plain(const Form& form, const Node& node);
-  // A table that names a component; own receives the keys beside the component's.
+  // Resolves a table that names a component; own receives the keys beside the component's.
   ComponentConfig component(const Form& form, const char* kind, const Node& node, ParamValues& own);
   ComponentConfig section_component(const char* name, ParamValues& own);
-  // A link of the sampler's chain: a table or a name.
+  // Resolves a link of the sampler's chain: a table or a name.
   std::optional<ComponentConfig> sampler_link(const std::string& label, const Node& node);
 
   void set_own(const Form& form, const Table& keys, ParamValues& own);
@@ -163,7 +163,7 @@ ComponentConfig Resolver::component(const Form& form, const char* kind, const No
   c.name = get<std::string>(own, "use");
   const auto named = keys.find("use");
   c.where = named != keys.end() ? named->second.where : node.where;
-  // Names that stand for no component by themselves.
+  // These names stand for no component by themselves.
   const bool none = (c.kind == "draft" && c.name == kNoDraft) || (c.kind == "quantization" && c.name == kAutoScheme) ||
                     (c.kind == "grammar" && (c.name == kNoGrammar || c.name == kAutoGrammar));
   const tenon_param_schema* params = none ? &no_params() : c.name.empty() ? nullptr : schema(form, c);
@@ -191,7 +191,7 @@ ComponentConfig Resolver::component(const Form& form, const char* kind, const No
 
 void Resolver::check_missing(const std::string& label, const Node& node, const ParamValues& values, const char* kind) {
   for (const std::string& missing : values.missing()) {
-    if (node.table()->count(missing) != 0) continue;  // there, but wrong: reported
+    if (node.table()->count(missing) != 0) continue;  // it is there, but wrong, and was reported
     std::string message = label + ": " + quote(missing) + " is missing";
     if (missing == "use") {
       const std::vector<std::string> names = schemas_.names(kind);
@@ -297,7 +297,7 @@ void Resolver::quantization_overrides(const Node& list, std::vector<Quantization
   }
 }
 
-// The sections of a model and what it is stored and computed with.
+// Resolves the sections of a model and of what it is stored and computed with.
 void Resolver::instance(ModelInstanceConfig& to, ModelPath path) {
   model(path, to.model);
   ParamValues scheme(*section("quantization").keys), cache(*section("kv_cache").keys),

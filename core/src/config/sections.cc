@@ -20,7 +20,7 @@ using sdk::text;
 
 constexpr int64_t kMaxCount = std::numeric_limits<int32_t>::max();
 
-// Makes a schema of an array of specs, which has static storage.
+// This is a schema of an array of specs, which has static storage.
 template <size_t N>
 struct Schema {
   std::array<tenon_param_spec, N> specs;

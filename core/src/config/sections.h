@@ -9,7 +9,7 @@
 
 namespace tenon::config {
 
-// A key that holds no plain value.
+// This is a key that holds no plain value.
 struct StructuredKey {
   const char* name;
   const char* form;  // "an array of tables"
@@ -33,10 +33,10 @@ const Section* find_section(const std::string& name);
 const tenon_param_schema& override_keys();
 const tenon_param_schema& component_keys();
 
-// True: the section itself has that key, and not its component.
+// Returns whether the section itself has that key, and not its component.
 bool is_own_key(const Section& section, const std::string& key);
 
-// The keys of draft.pipeline itself, and the sections that it may have.
+// Returns the keys of draft.pipeline itself, and the sections that it may have.
 const tenon_param_schema& draft_pipeline_keys();
 inline constexpr const char* kDraftSections[] = {"model", "quantization", "kv_cache", "attention"};
 

@@ -1,5 +1,5 @@
-// The only place that knows the parser. What keeps it safe from any input:
-// - its recursion, and that of the trees it makes, stay within the stack by two limits: on nested values, which it has
+// No other place knows the parser. This keeps it safe from any input: - its recursion, and that of the trees it makes,
+// stay within the stack by two limits: on nested values, which it has
 //   itself, and on the parts of a dotted key, which it lacks;
 // - it asserts where malformed text can get to ("[=]"), and goes on undefined without assertions: they throw here;
 // - its test for whitespace says "unreachable" where letters beyond ASCII do get to: that is "no" here.

@@ -1,5 +1,5 @@
-// TOML as the layers are merged: plain values, each with the position of its key and its own. Independent of the
-// parser, whose nodes lose their positions when they are copied.
+// This is TOML as the layers are merged: plain values, each with the position of its key and its own. It is independent
+// of the parser, whose nodes lose their positions when they are copied.
 #pragma once
 
 #include <cstdint>

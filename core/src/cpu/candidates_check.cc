@@ -1,5 +1,7 @@
-// Looks in every step at the candidates that a sampler has left. The loops have no branch an entry, so that they cost a
-// small part of what a sampler does.
+// This looks in every step at the candidates that a sampler has left: how many they are, whether their ids are tokens,
+// and whether one can be chosen. What the sampler was given excuses it: a row that had no choice, or numbers that are
+// not finite, may leave such a row, which VERIFY tells of. The loops have no branch an entry, so that they cost a small
+// part of what a sampler does.
 #include "candidates_check.h"
 
 #include <algorithm>
@@ -16,7 +18,7 @@ namespace {
 
 using sdk::Part;
 
-// The operands that state one set of candidates; id and count of SPARSE alone.
+// These operands state one set of candidates; id and count belong to SPARSE alone.
 struct Form {
   uint32_t sparse, cap, vocab;
   int32_t logits, id, count;  // numbers of operands
@@ -35,7 +37,7 @@ CandidateRow row_of(const Form& form, const Part& p, uint32_t row) {
           p.ptr<const int32_t>(form.count)[row]};
 }
 
-// True for NaN and +infinity, which VERIFY tells of. -ffast-math would fold std::isnan() away.
+// Returns true for NaN and +infinity, which VERIFY tells of. -ffast-math would fold std::isnan() away.
 bool special(float logit) {
   constexpr uint32_t kExponent = 0x7F800000U, kMinusInfinity = 0xFF800000U;
   const uint32_t bits = std::bit_cast<uint32_t>(logit);
@@ -46,7 +48,7 @@ bool count_is_sound(const CandidateRow& row) {
   return row.count >= 0 && row.count <= static_cast<int32_t>(row.cap);
 }
 
-// Without a branch a logit, so that the loop is done for several at once.
+// It has no branch for each logit, so that the loop is done for several at once.
 bool can_choose(const CandidateRow& row) {
   constexpr uint32_t kMinusInfinity = 0xFF800000U;
   uint32_t possible = 0;
@@ -124,7 +126,7 @@ void record_candidates_check(const tenon_candidates& given, const tenon_candidat
   args.live = static_cast<int32_t>(operands.size());
   operands.push_back({rec.step(TENON_STEP_LIVE), TENON_READ});
   tenon_cost cost{};
-  // Returns the bytes of a row; how much of a SPARSE one is filled is known in the step.
+  // These are the bytes of a row; how much of a SPARSE one is filled is known in the step.
   cost.read[sdk::kCostPerRow] = left.form == TENON_SPARSE ? 0 : 4.0 * left.vocab;
   rec.emit<&check>({.name = "check", .operands = operands, .chunks = {rec.bounds().out_rows}, .cost = cost}, args);
 }

@@ -22,7 +22,7 @@ bool has_avx_vnni() {
   return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a >> 4 & 1) != 0;
 }
 
-// The sets that device.isa may name, each with what it lets kernels use.
+// device.isa may name these sets, each with what it lets kernels use.
 struct NamedIsa {
   const char *name, *called;
   uint64_t has, allows;
@@ -84,7 +84,7 @@ class CpuDevice : public sdk::ComponentDefaults {
   const tenon_device* instance_table() const { return &table_; }
 
  private:
-  // Pages of their own: zero, and resident only once they are touched, so that a cache costs what is in it.
+  // The memory has its own pages: zero, and resident only once they are touched, so that a cache costs what is in it.
   static tenon_status alloc(void*, uint32_t, uint64_t bytes, void** out, tenon_reason* why) noexcept {
     return sdk::guard(why, [&] {
       void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -11,7 +11,7 @@ namespace tenon {
 
 void register_cpu_device(Registry& registry);
 
-// TENON_ISA_* that this machine has.
+// Returns the TENON_ISA_* that this machine has.
 uint64_t machine_isa();
 
 // See tenon_device.record_step_op.

@@ -1,5 +1,5 @@
-// The step's own ops: the rows whose logits are wanted, the pooling of hidden states, a draft model's passes, the
-// verification of drafts, and what the host is told of the choice. Rows are f32, contiguous inside, strided between.
+// These are the step's own ops: they pick the rows whose logits are wanted, pool hidden states, make a draft model's
+// passes, verify drafts, and tell the host of the choice. Rows are f32, contiguous inside, strided between.
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -174,8 +174,8 @@ void tell(const TellArgs& a, const Part& p) {
   }
 }
 
-// The step's own rows and what a pass of a draft model makes of them, one row a sequence.
-// A choice that is no token becomes 0: what is proposed is verified, whatever it is.
+// These are the step's own rows and what a draft model's pass makes of them, one row a sequence. A choice that is no
+// token becomes 0: what is proposed is verified, whatever it is.
 struct DraftPassArgs {
   uint32_t pass, rows_per_seq, vocab;
 };

@@ -49,7 +49,7 @@ bool has_word(const std::string& list, const std::string& word) {
   return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }
 
-// Fields: id, parent, device, root, mount point, options, tags ..., "-", type, source, the hierarchy's options.
+// The fields are: id, parent, device, root, mount point, options, tags ..., "-", type, source, the hierarchy's options.
 std::optional<Hierarchy> hierarchy_of(const std::string& mount) {
   const std::vector<std::string> words = words_of(mount);
   const auto dash = std::find(words.begin(), words.end(), "-");

@@ -12,9 +12,9 @@ struct MemoryLimit {
   std::string file;             // this file states it; "" if none does
 };
 
-// The least limit of the process's control groups and all groups above them that can be seen, of version 2 (memory.max)
-// and 1 (memory.limit_in_bytes). root: where /proc and the mounted groups are looked for. Throws nothing: what cannot
-// be read limits nothing.
+// Returns the least limit of the process's control groups and all groups above them that can be seen, of version 2
+// (memory.max) and 1 (memory.limit_in_bytes). /proc and the mounted groups are looked for under `root`. Nothing is
+// thrown: what cannot be read limits nothing.
 MemoryLimit memory_limit(const std::filesystem::path& root = "/");
 
 }  // namespace tenon

@@ -15,7 +15,7 @@
 namespace tenon {
 namespace {
 
-// Long enough to bridge the host's work between two steps, short enough to leave the core to others soon.
+// They are enough to bridge the host's work between two steps, and few enough to leave the core to others soon.
 constexpr uint32_t kTurnsBeforeYield = 2000;
 constexpr uint32_t kTurnsBeforeSleep = 20000;
 

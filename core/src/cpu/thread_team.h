@@ -12,7 +12,7 @@
 
 namespace tenon {
 
-// The cores that this process may use.
+// Returns how many cores this process may use.
 uint32_t usable_cores();
 
 // The caller is thread 0. Thread: run() by one caller at a time.
@@ -25,13 +25,13 @@ class ThreadTeam {
   ThreadTeam(const ThreadTeam&) = delete;
   ThreadTeam& operator=(const ThreadTeam&) = delete;
 
-  // One turn of a loop that waits for other threads; soon it leaves the core to others, at once if there are more
-  // threads than cores.
+  // This is one turn of a loop that waits for other threads; soon it leaves the core to others, at once if there are
+  // more threads than cores.
   void pause(uint32_t turn) const;
   uint32_t size() const { return static_cast<uint32_t>(threads_.size()) + 1; }
-  // job(thread) on the caller and on every thread that comes before the caller has ended, perhaps more than once;
+  // Runs job(thread) on the caller and on every thread that comes before the caller has ended, perhaps more than once;
   // returns when all that came have ended. So the job must be whole with the caller alone, and nobody waits for a
-  // thread that gets no core. No allocation.
+  // thread that gets no core. It allocates nothing.
   template <class F>
   void run(F& job) {
     start([](void* context, uint32_t thread) { (*static_cast<F*>(context))(thread); }, &job);
@@ -44,9 +44,9 @@ class ThreadTeam {
   void end();
 
   std::function<void(uint32_t)> started_;
-  std::atomic<uint32_t> ready_{0};  // threads on which started_ has ended
+  std::atomic<uint32_t> ready_{0};  // on so many threads started_ has ended
   std::mutex mutex_;
-  std::exception_ptr failure_;  // the first one that started_ threw; guarded by mutex_
+  std::exception_ptr failure_;  // started_ threw it first; mutex_ guards it
   uint32_t turns_before_yield_;
   Job job_ = nullptr;
   void* context_ = nullptr;

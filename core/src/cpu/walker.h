@@ -39,15 +39,15 @@ class Walker : public Runner {
 
   trace::Recorder* recorder_;
   OpWatch watch_;
-  std::vector<trace::Track*> tracks_;  // one for each thread; those of untraced threads are idle_
+  std::vector<trace::Track*> tracks_;  // there is one for each thread; those of untraced threads are idle_
   trace::Track idle_;
   std::map<const Program*, std::vector<trace::OriginId>> origins_;
   std::vector<trace::OriginId> layer_origins_;  // [layer + 1]; 0 = there is none yet
   std::vector<uint64_t> ends_;                  // ticks at which ops of the step under way have ended
-  // The open phase's number in the upper half, its first chunk that nobody has taken in the lower.
+  // The upper half has the open phase's number, the lower one its first chunk that nobody has taken.
   alignas(64) std::atomic<uint64_t> front_{0};
   alignas(64) std::atomic<uint32_t> done_{0};  // so many of its chunks are done
-  ThreadTeam team_;                            // last: its threads use the members above
+  ThreadTeam team_;                            // it is last: its threads use the members above
 };
 
 }  // namespace tenon

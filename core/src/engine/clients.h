@@ -1,5 +1,5 @@
-// Who sent the requests that are there, and what steps did for each of them: what schedulers go by that take turns between
-// clients.
+// This knows who sent the requests that are there, and what steps did for each of them: what schedulers go by that take
+// turns between clients.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct Client {
 // Thread: the one that steps.
 class Clients {
  public:
-  // One more request of that client is there, until leave(). The client stays where it is as long as it has any.
+  // Counts one more request of that client, until leave(). The client stays where it is as long as it has any.
   Client& join(const std::string& name, uint64_t step) {
     if (by_name_.size() >= kMostKnown) {
       std::erase_if(by_name_, [](const auto& entry) { return entry.second.requests == 0; });
@@ -32,7 +32,7 @@ class Clients {
   void leave(Client& client) { --client.requests; }
 
  private:
-  // With more than that, those that have no request are forgotten, and come back as somebody new.
+  // If there are more than that, those that have no request are forgotten, and come back as somebody new.
   static constexpr size_t kMostKnown = 4096;
   uint64_t last_ = 0;
   std::unordered_map<std::string, Client> by_name_;

@@ -20,7 +20,7 @@ namespace tenon {
 struct Engine::Impl {
   std::shared_ptr<Registry> registry;  // compiled grammars share it
   PipelineConfig config, defaults;
-  std::unique_ptr<Weights> weights, draft_weights;  // draft_weights: nullptr if they are those of the model
+  std::unique_ptr<Weights> weights, draft_weights;  // draft_weights are nullptr if they are the model's
   std::unique_ptr<Tokenizer> tokenizer;
   std::optional<ChatTemplate> chat;
   std::string chat_problem;  // why there is none
@@ -33,7 +33,7 @@ struct Engine::Impl {
   std::optional<Loop> loop;
   bool load_sessions = false, save_sessions = false;
   bool loaded = false;
-  std::atomic<std::thread::id> stepping;  // the thread that is in a function that only one may be in
+  std::atomic<std::thread::id> stepping;  // this thread is in a function that only one may be in
   std::atomic<bool> closed = false;       // the engine is gone, and nobody wants what the call under way makes
 
   // This lasts as long as such a function, in which the engine itself may be destroyed. Making it throws Error(kUsage)

@@ -17,13 +17,13 @@ constexpr uint64_t kKeptBytes = uint64_t{256} << 20U;
 constexpr size_t kKeptGrammars = 1024;
 constexpr size_t kBits = 32;
 
-// A call of the component, with room for its reason.
+// This is a call of the component, with room for its reason.
 class GrammarCall {
  public:
   GrammarCall(const GrammarHost& host, const char* doing)
       : id_(host.instance.id()), doing_(doing), in_(id_.c_str(), doing) {}
   tenon_reason* why() { return &why_; }
-  // refused: what the error is if the component refuses.
+  // `refused` is the error's code if the component refuses.
   void check(tenon_status status, ErrorCode refused) const {
     if (status == TENON_OK) return;
     if (status == TENON_REFUSED) throw Error(refused, text_.data());

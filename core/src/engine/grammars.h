@@ -1,4 +1,4 @@
-// The engine's side of the kind `grammar`: compiles what requests state, keeps what was compiled, and asks for masks.
+// This is the engine's side of the kind `grammar`: it compiles what requests state, keeps it, and asks for masks.
 #pragma once
 
 #include <future>
@@ -17,7 +17,7 @@
 
 namespace tenon {
 
-// The text of one sequence as its grammar sees it. Thread: one at a time.
+// This is the text of one sequence as its grammar sees it. Thread: one at a time.
 class GrammarMatcher {
  public:
   explicit GrammarMatcher(std::shared_ptr<const Grammar> grammar);
@@ -35,7 +35,7 @@ class GrammarMatcher {
   void* matcher_ = nullptr;
 };
 
-// The component, and what matchers and grammars need of it.
+// This holds the component, and what matchers and grammars need of it.
 struct GrammarHost {
   GrammarHost(std::shared_ptr<Registry> libraries, HostEnv::Log log)
       : registry(std::move(libraries)), env(std::move(log)) {}
@@ -69,7 +69,7 @@ class Grammar {
 // Thread: any.
 class Grammars {
  public:
-  // ends: sorted. Throws Error(kPlugin).
+  // `ends` are sorted. Throws Error(kPlugin).
   Grammars(const ComponentConfig& config, std::shared_ptr<Registry> registry, const Tokenizer& tokenizer,
            std::vector<int32_t> ends, HostEnv::Log log);
 

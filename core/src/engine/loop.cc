@@ -72,7 +72,7 @@ void Loop::welcome() {
     if (s->done() || !cancelled(*s)) continue;
     try {
       s->finish(FinishReason::kCancelled);
-    } catch (...) {  // from a callback that the rest of the text went to: it is cancelled all the same
+    } catch (...) {  // a callback got the rest of the text and threw: it is cancelled all the same
     }
   }
   cancelled_.clear();
@@ -224,7 +224,7 @@ void Loop::fill_batch() {
   if (masked_.empty()) batch_.mask.clear();
 }
 
-// The batch of the step that was launched ahead: every sequence goes on after what the step before it accepted.
+// Makes the batch of the step that was launched ahead: every sequence goes on after what the step before it accepted.
 void Loop::move_batch_on() {
   for (size_t i = 0; i < batch_.seq_slot.size(); ++i) {
     const auto first = static_cast<size_t>(batch_.seq_row[i]), end = static_cast<size_t>(batch_.seq_row[i + 1]);
@@ -317,7 +317,7 @@ std::string_view Loop::give(const StepResult& result) {
         broken_.push_back({s, cached, broken->token == sdk::kNoCandidates});
       }
       if (in_prompt && !s->doubtful) pipeline_.share(s->slot, s->cached());
-    } catch (...) {  // a callback of the request
+    } catch (...) {  // a callback of the request threw
       s->fail(std::current_exception());
     }
   }

@@ -1,4 +1,4 @@
-// The engine's loop: sequences that wait and run, one step at a time.
+// This is the engine's loop: sequences wait and run, one step at a time.
 //
 // A step is planned (plan.cc): the scheduler sees all sequences and says who runs; the cache is asked for room, and
 // where it has none the scheduler says who makes place. Then it runs, and every sequence is given its tokens.
@@ -47,15 +47,15 @@ class Loop {
   bool step();
   bool idle() const { return sequences_.empty(); }
   const RunStats& stats() const { return stats_; }
-  RunStats totals() const;  // [any thread] as of the end of the last step
+  RunStats totals() const;  // [any thread] they are as of the end of the last step
 
  private:
-  // A row of a step and what was chosen for it.
+  // This is a row of a step and what was chosen for it.
   struct Chosen {
     int32_t token = 0;
     std::span<const float> logits;  // (vocab), empty if nobody wants them
   };
-  // A sequence that has no next token.
+  // This is a sequence that has no next token.
   struct Broken {
     Sequence* sequence;
     uint32_t cached;  // tokens of it that were in the cache before the step
@@ -66,7 +66,7 @@ class Loop {
     uint32_t rows;
   };
 
-  // loop.cc
+  // These are in loop.cc.
   void welcome();
   void dismiss();
   void hand_over(Sequence& s);
@@ -88,7 +88,7 @@ class Loop {
   void record_prompt(const Sequence& s, uint32_t rows) const;
   void end_broken();
 
-  // plan.cc
+  // These are in plan.cc.
   bool plan();
   bool list();
   void describe();
@@ -124,7 +124,7 @@ class Loop {
   std::vector<uint32_t> free_slots_;
   bool changed_ = false;  // somebody came or left since the scheduler was asked
 
-  // The step that is planned, or launched ahead.
+  // These are of the step that is planned, or launched ahead.
   std::vector<Share> shares_;
   StepBatch batch_;
   bool round_ = false;  // the draft model makes all of its drafts
@@ -132,14 +132,14 @@ class Loop {
   struct Newest {
     int32_t token, accepted;  // the last chosen token; rows that survived
   };
-  std::vector<Newest> newest_;  // by share, of the step before it
+  std::vector<Newest> newest_;  // they are those of the step before it, by share
 
   std::vector<Sequence*> masked_;  // by number of the batch's masks
 
   // These are filled in one call, and kept for their room.
   std::vector<std::unique_ptr<Sequence>> joining_;
   std::vector<Ticket> cancelled_;
-  std::vector<Sequence*> listed_;        // what the scheduler sees, in this order, and
+  std::vector<Sequence*> listed_;        // the scheduler sees these in this order, and
   std::vector<tenon_sequence> entries_;  // as it sees it
   std::vector<Rests::Member> members_;
   std::vector<Chosen> chosen_;

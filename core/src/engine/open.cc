@@ -1,4 +1,8 @@
-// Makes an engine of options: it reads the configuration, finds the components, opens the model and plans the programs.
+// This makes an engine of options: it reads the configuration, finds the components, opens the model and its tokenizer,
+// and builds the pipeline and its loop. Nothing is loaded yet (Engine::load). The order matters: libraries that the
+// configuration names are in the registry before it is resolved against their schemas, and the tokenizer is there
+// before the component that reads grammars. A model without a chat template that can be read is opened all the same:
+// chat then fails with the reason.
 #include <algorithm>
 
 #include "../cpu/cpu_device.h"

@@ -13,7 +13,7 @@
 namespace tenon {
 namespace {
 
-// Plans in a row that may end without a step, for each sequence: pre-empting is no progress by itself.
+// So many plans in a row, for each sequence, may end without a step: pre-empting is no progress by itself.
 constexpr uint32_t kFruitlessPlans = 4;
 
 }  // namespace
@@ -54,8 +54,9 @@ void Loop::describe() {
   }
 }
 
-// Says whether a sequence that runs is about to compute rows that this one begins with: to wait for them is less work than to
-// compute them twice. Not so if the cache does not even find what sequences that run have computed of them.
+// Says whether a sequence that runs is about to compute rows that this one begins with: to wait for them is less work
+// than to compute them twice. That is not so if the cache does not even find what sequences that run have computed of
+// them.
 bool Loop::computed_by_another(const Sequence& s) const {
   if (!pipeline_.finds()) return false;
   uint32_t page_tokens = 0;
@@ -160,7 +161,7 @@ void Loop::load(Sequence& s, uint32_t rows) {
   s.loads = s.doubtful = false;
 }
 
-// Its beginning, its sampler's parameters and its key; says whether the request is sound.
+// Sets its beginning, its sampler's parameters and its key; says whether the request is sound.
 bool Loop::start(Sequence& s, uint32_t rows) {
   try {
     if (s.loads) load(s, rows);
@@ -200,7 +201,7 @@ uint32_t Loop::make_room(uint32_t index, uint32_t rows) {
                                    : "the cache has no room for the " + std::to_string(s.kv_len + rows) +
                                          " tokens of this sequence, even by itself: " + status.message();
       s.fail(std::make_exception_ptr(Error(ErrorCode::kRequest, what)));
-      if (!s.started) vacate(s);  // else it leaves with its result
+      if (!s.started) vacate(s);  // otherwise it leaves with its result
       return 0;
     }
     describe();
@@ -224,7 +225,7 @@ void Loop::admit(Sequence& s) {
   s.phase = TENON_SEQUENCE_PROMPT;
   const uint32_t saved = s.saved_tokens();
   s.loads = saved > 0 && saved > pipeline_.find(s.adoptable()).tokens;
-  s.doubtful = s.loads;  // until they are there
+  s.doubtful = s.loads;  // it is doubtful until they are there
   s.kv_len = s.loads ? saved : pipeline_.adopt(s.slot, s.adoptable());
 }
 

@@ -1,4 +1,4 @@
-// Requests and counters in the trace. Nothing here is called while nothing is recorded.
+// This puts requests and counters into the trace. Nothing here is called while nothing is recorded.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tenon {
 
-// A sequence that runs lost its slot.
+// This says that a sequence that runs lost its slot.
 struct Preemption {
   std::string_view lost;  // "slot", "pages", or "room": it gave up by itself, as there was none for its next rows
   uint64_t taker = 0;     // the id of the sequence that got it; 0: none did
@@ -21,7 +21,7 @@ class RequestTrace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // read_rate: the name of the counter of what is read.
+  // `read_rate` is the name of the counter of what is read.
   RequestTrace(trace::Recorder& recorder, std::string_view read_rate)
       : request_(recorder.add_origin(trace::request_origin())),
         kv_used_(recorder.add_origin(trace::counter_origin("kv_used_bytes"))),

@@ -1,6 +1,6 @@
-// Who rests. A program takes nearly as long for few live rows as for many, so a step can make fewer tokens a second with
-// one sequence more than the next smaller program has rows. Where measured times say that, as many sequences as that
-// program has rows run, and the others rest: they keep their slot and their cache, and have no row in the step.
+// This decides who rests. A program takes nearly as long for few live rows as for many, so a step can make fewer tokens
+// a second with one sequence more than the next smaller program has rows. Where measured times say that, as many
+// sequences as that program has rows run, and the others rest: they keep slot and cache, and have no row in the step.
 //
 // An example: programs of 64 and 96 rows take 4.05 and 4.76 ms. 64 sequences make 15.8 tokens in a millisecond and 65 of
 // them 13.7, so one rests. 80 make 16.8, so nobody does.
@@ -23,13 +23,13 @@ namespace tenon {
 // Every sequence has this.
 struct Rest {
   bool rests = false;
-  uint64_t number = 0;  // in the line of those who are to rest, the lowest one first; 0: it is new
+  uint64_t number = 0;  // those who are to rest wait in a line, the lowest first; 0: it is new
 };
 
 // Thread: the one that steps.
 class Rests {
  public:
-  // programs: their rows, ascending. steps: those of a turn; 0: nobody rests.
+  // `programs` are their rows, ascending. `steps` are those of a turn; with 0 nobody rests.
   Rests(std::vector<uint32_t> programs, uint32_t steps);
 
   struct Member {
@@ -39,9 +39,9 @@ class Rests {
   // Says of sequences that would have a row each in the next step, in the order of their admission, which of them rest.
   // Their order changes.
   void choose(std::span<Member> members);
-  // Before a step runs: whether the one after it is to leave out the same sequences, if there are as many by then.
+  // Says before a step whether the one after it is to leave out the same sequences, if there are as many by then.
   bool go_on(uint32_t members) const;
-  // A step of so many rows, one a sequence, has taken so long.
+  // Notes that a step of so many rows, one a sequence, has taken so long.
   void took(uint32_t rows, double seconds);
 
   // Returns how many of the sequences run, by the times so far; to try a program counts as a reason, too.
@@ -56,7 +56,7 @@ class Rests {
     std::array<double, kSamples> seconds{};
     double median = 0;
   };
-  size_t program_for(uint32_t rows) const;  // the number of the smallest that fits; programs_.size(): none
+  size_t program_for(uint32_t rows) const;  // the number of the smallest that fits; programs_.size() if none does
   bool is_measured(const Program& program) const;
   bool tries(uint32_t members) const;  // the smaller program would run in order to be measured
 

@@ -27,7 +27,7 @@ struct Header {
   uint64_t file_bytes = 0;  // the whole file has so many
   uint64_t fact_bytes = 0, tokens = 0, cell_bytes = 0;
   uint64_t reserved_too = 0;
-  uint64_t checksum = 0;  // the whole file's, computed with 0 here
+  uint64_t checksum = 0;  // it is the whole file's, computed with 0 here
 };
 static_assert(sizeof(Header) == kAlignment);
 
@@ -39,8 +39,8 @@ uint64_t bytes_of_file(const Header& h) {
   return sizeof(Header) + padded(h.fact_bytes) + padded(h.tokens * sizeof(int32_t)) + padded(h.cell_bytes);
 }
 
-// Eight sums over every eighth word, side by side so that it is as fast as memory. A step is a bijection of the sum for a given
-// word and of the word for a given sum, and so is the end: if exactly one word changes, so does the result.
+// Eight sums over every eighth word lie side by side, to be as fast as memory. A step is a bijection of the sum for a
+// given word and of the word for a given sum, and so is the end: if exactly one word changes, so does the result.
 class Checksum {
  public:
   // Takes in a part of the file, as it is filled up there.
@@ -72,7 +72,7 @@ class Checksum {
   std::array<uint64_t, kAlignment / sizeof(uint64_t)> sums_{1, 2, 3, 4, 5, 6, 7, 8};
 };
 
-// The parts of a file in their order.
+// These are the parts of a file in their order.
 struct Parts {
   Header header;
   std::span<const std::byte> facts, tokens, cells;

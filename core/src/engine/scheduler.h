@@ -1,4 +1,4 @@
-// The engine's side of the kind `scheduler`: asks the component, and holds its answer against the rules of
+// This is the engine's side of the kind `scheduler`: it asks the component, and holds its answer against the rules of
 // tenon/abi/scheduler.h.
 #pragma once
 
@@ -32,10 +32,10 @@ class Scheduler {
     std::span<const tenon_share> shares;
     std::span<const uint32_t> preempted;
   };
-  // Valid until the next call. Throws Error(kPlugin), with the component's reason or the rule that its answer breaks.
-  // Allocates nothing once there were as many sequences.
+  // The answer is valid until the next call. Throws Error(kPlugin), with the component's reason or the rule that its
+  // answer breaks. It allocates nothing once there were as many sequences.
   Answer next(std::span<const tenon_sequence> sequences, const Room& room);
-  // Index of the victim, `sequence` itself, or TENON_NO_SEQUENCE. Throws Error(kPlugin).
+  // Returns the index of the victim, `sequence` itself, or TENON_NO_SEQUENCE. Throws Error(kPlugin).
   uint32_t no_space(std::span<const tenon_sequence> sequences, const Room& room, uint32_t sequence);
 
  private:

@@ -1,4 +1,8 @@
-// A configuration becomes recorded programs and a plan of their memory. Nothing here touches device memory.
+// A configuration becomes recorded programs and a plan of their memory: the models are declared, batch shapes chosen,
+// components asked (negotiation.cc), storages added, programs recorded, and the bytes of each kind summed up. Nothing
+// here touches device memory. Invariants: all storages are known before the first program is recorded; the programs
+// share the storages and the room for activations, which is that of the largest; a program takes any batch within its
+// bounds.
 #include <algorithm>
 
 #include "../cpu/memory_limit.h"
@@ -31,7 +35,7 @@ tenon_bounds largest_of(const std::vector<tenon_bounds>& shapes) {
   return all;
 }
 
-// "sampler.top_k (k = 40)".
+// Returns "sampler.top_k (k = 40)" and the like.
 std::string described(const Instance& instance, const ParamValues& params) {
   std::string values;
   for (size_t i = 0; i < params.schema().count; ++i) {
@@ -78,7 +82,8 @@ void Pipeline::Impl::choose_shapes() {
   } else if (draft_tokens > 0) {
     add_powers(seqs == 1 ? verified : 2, verified, 1 + draft_tokens);
   }
-  // Short prompts and their rests: weights then pass once, as for one token, and not through a product of many rows.
+  // Short prompts, or rests of prompts, come next: weights pass once, as for one token, not through a product of many
+  // rows.
   const bool few = prefill > kFewRows && (seqs > 1 || (context.queues() && verified < kFewRows));
   if (few && seqs > 1) {
     add_powers(kFewRows, prefill, prefill);

@@ -27,7 +27,7 @@ std::optional<int32_t> of_heads(const std::string& name, const AttentionDecl* a)
   return {};
 }
 
-// One call with what its op publishes.
+// This has one call with what its op publishes.
 class Resolver {
  public:
   Resolver(const std::string& path, const OpCall& call, std::span<const Vector> vectors, const SmallOp& op)

@@ -1,4 +1,4 @@
-// Chains of small ops as the pipeline keeps them: what a model stated, with op components in the place of names.
+// The pipeline keeps chains of small ops like this: what a model stated, with op components in the place of names.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ struct Vector {
   std::function<void(std::span<float>)> fill;  // computed
   int64_t rows = 1, columns = 0;
   float plus = 0;                   // is added to each element of the tensors
-  std::optional<uint32_t> storage;  // none: nobody needs it as it is
+  std::optional<uint32_t> storage;  // if there is none, nobody needs it as it is
 };
 
 struct ChainOp {
@@ -30,7 +30,7 @@ struct ChainOp {
 
   std::string name() const;
   bool in_place() const;
-  // True: such ops over columns that lie side by side can be one op over all of them, in place.
+  // Returns whether such ops over columns that lie side by side can be one op over all of them, in place.
   bool joins() const;
   // Returns the columns of y if x has so many. Throws Error(kModel) with the op's reason.
   int64_t columns(const std::string& path, int64_t x) const;
@@ -49,21 +49,21 @@ OpChain resolve_chain(const ChainPlace& place, const Chain& chain, Components& c
                       std::span<const Vector> vectors);
 // Returns the cache's append, with the heads of the layer.
 ChainOp append_op(const AttentionDecl& attention);
-// The layer's learned sinks (tenon/sdk/attention_sinks.h), an op that the attention alone can do.
+// A layer's learned sinks (tenon/sdk/attention_sinks.h) are an op that the attention alone can do.
 inline constexpr char kSinksOp[] = "attention_sinks";
 ChainOp sinks_op(const AttentionDecl& attention, VectorId logits);
 
-// True: both do the same with the same vectors.
+// Returns whether both do the same with the same vectors.
 bool equal(const OpChain& a, const OpChain& b);
-// One chain for columns side by side, if their chains are alike. join: one vector of several.
+// Makes one chain for columns side by side, if their chains are alike. join() makes one vector of several.
 std::optional<OpChain> joined_chain(const std::vector<const OpChain*>& chains,
                                     const std::function<VectorId(const std::vector<VectorId>&)>& join);
 
 int64_t columns_after(const std::string& path, const OpChain& chain, size_t n, int64_t x);
 std::string names_of(const OpChain& chain, size_t begin, size_t end);
 
-// A chain as the boundary has it, while claims are asked for. If ops are recorded, it has their tensors filled in; valid as
-// long as they.
+// This is a chain as the boundary has it, while claims are asked for. If ops are recorded, it has their tensors filled
+// in; valid as long as they.
 class ChainView {
  public:
   explicit ChainView(const OpChain& ops, size_t begin = 0);

@@ -11,7 +11,7 @@ namespace tenon {
 // A quantization scheme serves the modules that `match` names.
 struct Scheme {
   std::string match;  // a glob over module paths; "" = all
-  Instance instance;  // none for "auto": each matrix gets one of the installed schemes
+  Instance instance;  // there is none for "auto": each matrix gets an installed scheme
   const tenon_quantization& table() const { return instance.table<tenon_quantization>(); }
 };
 

@@ -14,7 +14,7 @@ void Call::check(tenon_status status) const {
               instance_.id() + ": " + doing_ + ": " + why);
 }
 
-// The functions that tenon_host points to; ctx is the Context.
+// tenon_host points to these functions; ctx is the Context.
 struct Context::HostCalls {
   static tenon_status alloc(void* ctx, uint32_t space, uint64_t bytes, const char* purpose, void** out,
                             tenon_reason* why) {

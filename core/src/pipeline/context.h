@@ -16,7 +16,7 @@
 
 namespace tenon {
 
-// A status with its reason as an error of the component. `doing` completes "quantization.gguf: <doing>: <why>".
+// Turns a status with its reason into an error of the component. `doing` completes "quantization.gguf: <doing>: <why>".
 class Call {
  public:
   explicit Call(const Instance& instance, std::string doing);
@@ -33,7 +33,7 @@ class Call {
   tenon_reason why_{text_, sizeof(text_)};
 };
 
-// A small op that a model names.
+// This is a small op that a model names.
 struct SmallOp {
   Instance instance;
   const tenon_small_op& table() const { return instance.table<tenon_small_op>(); }
@@ -49,12 +49,12 @@ class Context {
 
   // Returns an instance of what a configuration names, on this device. Throws Error at the place that names it.
   Instance create(const ComponentConfig& config);
-  // The names of the installed components of a kind that run on this device, sorted.
+  // Returns the names of the installed components of a kind that run on this device, sorted.
   std::vector<std::string> installed(std::string_view kind) const { return registry_.names(kind, device().kind); }
-  // An instance with the parameters that it has when nothing is stated. Throws Error.
+  // Makes an instance with the parameters that it has when nothing is stated. Throws Error.
   Instance create_default(const std::string& kind, const std::string& name);
-  // A small op by its name, made when it is first asked for. Throws Error(kPlugin): not there (with what is installed), or
-  // of the same id as another one.
+  // Returns a small op by its name, made when it is first asked for. Throws Error(kPlugin): not there (with what is
+  // installed), or of the same id as another one.
   const SmallOp& op(const std::string& name);
 
   const tenon_env* env() const { return &env_; }

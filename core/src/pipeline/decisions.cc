@@ -6,13 +6,13 @@
 namespace tenon {
 namespace {
 
-// "layers.12.mlp" -> 12; -1 for what is in no layer.
+// It makes 12 of "layers.12.mlp", and -1 for what is in no layer.
 int layer_of(const std::string& path) {
   const size_t at = without_layer(path).find('*');
   return at == std::string::npos ? -1 : std::stoi(path.substr(at));
 }
 
-// {0, 1, 2, 5} -> "0-2,5".
+// It makes "0-2,5" of {0, 1, 2, 5}.
 std::string ranges_of(std::vector<int> layers) {
   std::sort(layers.begin(), layers.end());
   std::string text;

@@ -1,4 +1,4 @@
-// The decisions of a negotiation, as `tenon plan` prints them.
+// These are the decisions of a negotiation, as `tenon plan` prints them.
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ std::string without_layer(const std::string& path);
 // under "layers.0-3,7.mlp.down".
 class DecisionLog {
  public:
-  // name: of the model instance, which all paths begin with.
+  // `name` is the model instance's; all paths begin with it.
   explicit DecisionLog(std::string name) : name_(std::move(name)) {}
 
   void note(const std::string& path, const std::string& text);

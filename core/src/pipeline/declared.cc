@@ -38,7 +38,7 @@ std::vector<LinearId> products_of(const AttentionDecl& d) {
   return {d.q, d.k, d.v};
 }
 
-// "q", "k", "v" -> "qkv"; "gate", "up" -> "gate_up".
+// It makes "qkv" of "q", "k", "v", and "gate_up" of "gate", "up".
 std::string joined_name(const std::vector<std::string>& names) {
   const bool letters = std::all_of(names.begin(), names.end(), [](const auto& n) { return n.size() == 1; });
   std::string all;

@@ -28,7 +28,7 @@ struct SiteMatrix {
   std::vector<Matrix> sets;  // the file has one, or one for each expert of a routed site
 };
 
-// Products that were declared apart, together: "layers.3.attention.qkv" of q, k and v.
+// These products were declared apart and are joined: "layers.3.attention.qkv" of q, k and v.
 struct SiteDecl {
   std::string path;
   int32_t layer = -1;
@@ -40,7 +40,7 @@ struct SiteDecl {
   size_t sets() const { return experts == 0 ? 1 : experts; }
 };
 
-// Matrices of a site that one scheme holds, and its handle for them.
+// These are the matrices of a site that one scheme holds, and its handle for them.
 struct SiteGroup {
   const Scheme* scheme = nullptr;
   std::vector<size_t> mats;  // indices of the declaration's matrices, consecutive
@@ -61,7 +61,7 @@ struct Site {
   OpChain after;              // the ops after the site, over all columns
   OpChain looked_up;          // the ops after rows that are looked up
   std::vector<SiteGroup> groups;
-  // One for each program shape, as in tenon/sdk/linked_rows.h; empty: y is f32 in all of them.
+  // There is one for each program shape, as in tenon/sdk/linked_rows.h; if it is empty, y is f32 in all of them.
   std::vector<tenon_format> y_formats;
   int64_t total_rows() const;
   tenon_format y_format(size_t shape) const;
@@ -84,17 +84,17 @@ struct AttentionLayer {
   bool chooses() const { return cache.most_spans != 0; }
 };
 
-// Ops that stand beside no product.
+// These ops stand beside no product.
 struct RowOps {
   RowOpsDecl decl;
   OpChain ops = {};
 };
 
 tenon_kv_geometry kv_geometry_of(const AttentionDecl& d);
-// pro: the ops that are left for the attention; it outlives the result.
+// `pro` has the ops that are left for the attention; it outlives the result.
 tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro);
 
-// The page tables of layers that share theirs.
+// These are the page tables of layers that share theirs.
 struct KvTable {
   uint32_t page_cells = 0, columns = 0;
 };
@@ -141,9 +141,9 @@ class Declared : public Declarations {
   // If a cache keeps keys before rope, the append stands before the ROPE that ended the chain. That ROPE is then for queries
   // alone, and no scheme is offered it.
   void append_before_rope(AttentionLayer& layer);
-  // Cuts a site where the scheme changes; which ops each group's scheme may claim. schemes: of each matrix.
+  // Cuts a site where the scheme changes; which ops each group's scheme may claim. `schemes` has one for each matrix.
   void split(Site& site, const std::vector<const Scheme*>& schemes);
-  // Storages of the vectors that are needed, once all sites are split.
+  // Adds storages for the vectors that are needed, once all sites are split.
   void add_vectors();
 
   // Returns what the file says about how matrices are stored; see tenon_linear.
@@ -156,11 +156,11 @@ class Declared : public Declarations {
   std::vector<Vector> vectors;
   std::vector<AttentionLayer> layers;
   std::vector<RowOps> ops_of_rows;
-  std::map<tenon_id, KvTable> kv_tables;  // by the view's group; known once a program is recorded
+  std::map<tenon_id, KvTable> kv_tables;  // they go by the view's group, and are known once a program is recorded
 
  private:
   void check_matrix(const Matrix& matrix, const LinearDecl& decl);
-  // The tensor's name, format and shape, and what would be right.
+  // The message has the tensor's name, format and shape, and what would be right.
   void wrong_tensor(const WeightTensor& tensor, const std::string& expected);
   void refuse_in(uint32_t file, std::string what);
   void refuse_tensor(const WeightTensor& tensor, const std::string& what);
@@ -177,7 +177,7 @@ class Declared : public Declarations {
   std::vector<JoinedDecl> joined_;
   std::vector<SiteId> site_of_linear_;
   std::vector<std::pair<std::string, std::string>> notes_;
-  std::set<std::string, std::less<>> used_;  // tensors of the file, by name
+  std::set<std::string, std::less<>> used_;  // these tensors of the file are used, by name
   weights::Findings findings_{""};
 };
 

@@ -26,7 +26,7 @@ void DraftState::declare(StorageTable& storages, const tenon_bounds& round, cons
                  {TENON_STEP_KV_LEN, "kv_len", round.slots},
                  {TENON_STEP_OUT_ROW, "out_row", seqs}};
   for (const auto& [role, name, words] : of_pass) pass_[role] = own(name, words);
-  pass_[TENON_STEP_PLACE] = pass_[TENON_STEP_POS];  // in a chain they are equal
+  pass_[TENON_STEP_PLACE] = pass_[TENON_STEP_POS];  // in a chain both are equal
   choice_[TENON_STEP_LIVE] = own("choice_live", 4);
   choice_[TENON_STEP_OUT_ROW] = own("choice_row", seqs);
   choice_[TENON_STEP_NEXT] = own("next", seqs);

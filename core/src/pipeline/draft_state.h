@@ -1,5 +1,5 @@
-// Step state of a draft model's passes within a round (see record_round): every pass takes one row of each sequence, at
-// the place in the round that it is for, and its tokens are chosen as those of that place.
+// This is the step state of a draft model's passes within a round (see record_round): every pass takes one row of each
+// sequence, at the place in the round that it is for, and its tokens are chosen as those of that place.
 #pragma once
 
 #include <span>
@@ -11,7 +11,8 @@ namespace tenon {
 
 class DraftState {
  public:
-  // [setup] Makes the storages. round: bounds of the program that verifies. state: of the pipeline's own steps.
+  // [setup] Makes the storages. `round` has the bounds of the program that verifies. `state` is that of the pipeline's
+  // own steps.
   void declare(StorageTable& storages, const tenon_bounds& round, const StepState& state);
 
   // Returns the storages of a pass through the model and of the samplers after it, by TENON_STEP_* role.

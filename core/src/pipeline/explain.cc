@@ -28,7 +28,7 @@ std::string number(double value) {
   return text;
 }
 
-// The largest number that a cache's format holds.
+// Returns the largest number that a cache's format holds.
 double most_of(const tenon_kv_plane& plane) {
   constexpr double kI4 = 8, kI8 = 127, kF16 = 65504, kBf16 = 3.3895313892515355e38, kF8E4M3 = 448, kF8E5M2 = 57344;
   switch (plane.codec) {
@@ -49,7 +49,7 @@ double most_of(const tenon_kv_plane& plane) {
   }
 }
 
-// A parameter of the cache that may be given another value, one in f32: "kv_cache.format = \"fp32\" would hold it".
+// Names a parameter of the cache that may have another value, one in f32: "kv_cache.format = \"fp32\" would hold it".
 std::string wider_format(const ComponentConfig& cache) {
   const tenon_param_schema& schema = cache.params.schema();
   for (size_t i = 0; i < schema.count; ++i) {
@@ -78,7 +78,7 @@ class Pipeline::Impl::Explanation {
     uint32_t position;
     float value, largest_input;
   };
-  // The largest magnitudes that a layer's keys and values had.
+  // These are the largest magnitudes that a layer's keys and values had.
   struct Largest {
     float key = 0, value = 0;
   };
@@ -136,7 +136,7 @@ StepBatch Pipeline::Impl::Explanation::batch_of(uint32_t first, uint32_t end) co
   return batch;
 }
 
-// Rows [first, end) of the sequence.
+// Runs rows [first, end) of the sequence.
 void Pipeline::Impl::Explanation::run(uint32_t first, uint32_t end) {
   const StepBatch batch = batch_of(first, end);
   first_ = first;

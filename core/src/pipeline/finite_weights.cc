@@ -1,5 +1,6 @@
-// Looks for the first weight of a module that is NaN or infinite, in the file as it is, to say why a step's result was
-// not finite.
+// This looks for the first weight of a module that is NaN or infinite, to say why a step's result was not finite. It
+// reads the file and not the device's memory, where schemes keep weights in formats of their own. Formats that core
+// cannot unpack are passed over. It reads row by row, so one row is all the memory that it takes.
 #include "finite_weights.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@
 namespace tenon {
 namespace {
 
-// Rows [first, end) of a tensor. A vector is one row.
+// These are rows [first, end) of a tensor. A vector is one row.
 struct Rows {
   const WeightTensor* tensor;
   int64_t first = 0, end = 1;
@@ -47,7 +48,7 @@ std::string problem_of(const Weights& weights, const Rows& rows) {
   return "";
 }
 
-// True: ops of that path belong to the site.
+// Returns whether ops of that path belong to the site.
 bool belongs(const Declared& declared, const Site& site, const std::string& path) {
   const auto is_attention = [&](const AttentionLayer& layer) {
     return layer.decl.path == path && &declared.sites[layer.qkv] == &site;

@@ -9,10 +9,10 @@
 
 namespace tenon {
 
-// The first weight of a module's matrices and vectors that is NaN or infinite, in words that name its tensor and its
-// place;
-// "" if there is none in a format that core reads. path: of an op. token: of a matrix whose rows are looked up, only
-// the row of this token counts. Throws Error(kIo).
+// Returns the first weight of a module's matrices and vectors that is NaN or infinite, in words that name its tensor
+// and its place; "" if there is none in a format that core reads. `path` is that of an op.
+// If rows of a matrix are looked up, only the row of `token` counts.
+// Throws Error(kIo).
 std::string weight_not_finite(const ModelInstance& instance, const std::string& path, int32_t token);
 
 // Returns "nan", "inf" or "-inf".

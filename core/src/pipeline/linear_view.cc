@@ -33,7 +33,7 @@ void LinearView::add_matrix(const Matrix& matrix) {
   std::vector<tenon_stored>& tensors = tensors_.emplace_back();
   for (const WeightTensor* t : matrix.tensors) {
     tenon_stored& stored = tensors.emplace_back();
-    stored.name = t->name.c_str() + matrix.name.size() + 1;  // after "matrix."
+    stored.name = t->name.c_str() + matrix.name.size() + 1;  // the name goes on after "matrix."
     stored.format = t->format;
     stored.rank = static_cast<uint32_t>(t->shape.size());
     std::copy(t->shape.begin(), t->shape.end(), stored.dim);

@@ -1,4 +1,4 @@
-// The numbers of rows between two products, whatever the two have agreed on (tenon/sdk/linked_rows.h).
+// This reads the numbers between two products, whatever the two have agreed on (tenon/sdk/linked_rows.h).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace tenon {
 
-// bytes: of the whole tensor, in host memory; they outlive this.
+// The bytes are those of the whole tensor, in host memory; they outlive this.
 class LinkedValues {
  public:
   LinkedValues(const tenon_tensor& t, const std::byte* bytes);

@@ -1,4 +1,9 @@
-// Allocates what the plan says and fills it.
+// This gives a planned pipeline its memory and its weights. Its stages: the blocks of weights and tables are allocated;
+// the weights are converted into theirs, through scratch that is released after it; the cache, the step's state and
+// pinned memory follow; at last every program gets the addresses of its tensors. Invariants: the storages of one kind
+// lie in one block, in their order, unless memory is guarded: then each lies right before a page that nobody may touch.
+// The peak is never above what the plan says, so it is compared with the device's memory before anything is allocated.
+// A pipeline that failed to load is not loaded again.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -39,7 +44,7 @@ std::byte* Pipeline::Impl::place(MemoryKind kind) {
     return nullptr;
   }
   auto* const base = static_cast<std::byte*>(context.memory().alloc_zeroed(space, bytes, to_string(kind)));
-  // All of it will be read, over and over; of a cache only what is in use should be resident.
+  // All of a weight's memory will be read, over and over; of a cache only what is in use should be resident.
   if (kind == MemoryKind::kWeights && !context.queues() && base != nullptr) ::madvise(base, bytes, MADV_HUGEPAGE);
   std::byte* next = base;
   for (size_t i = 0; i < storages.size(); ++i) {
@@ -51,7 +56,7 @@ std::byte* Pipeline::Impl::place(MemoryKind kind) {
   return base;
 }
 
-// Lists those in the host's memory, allocated or mapped.
+// Locks those in the host's memory, allocated or mapped.
 void Pipeline::Impl::lock_weights() const {
   if (context.queues()) return;
   for (size_t i = 0; i < storages.size(); ++i) {

@@ -1,5 +1,5 @@
-// A look at what modules leave. A step runs op by op, and the rows that are looked at are copied as soon as their op has
-// ended: the next op may take their memory.
+// This looks at what modules leave. A step runs op by op, and the rows that are looked at are copied as soon as their
+// op has ended: the next op may take their memory.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -12,7 +12,7 @@
 namespace tenon {
 namespace {
 
-// The tensor of rows that an op leaves, if it leaves one.
+// Returns the tensor of rows that an op leaves, if it leaves one.
 std::optional<tenon_tid> rows_left_by(const Program& program, const ProgramOp& op) {
   for (const tenon_operand& o : op.operands) {
     const ProgramTensor& t = program.tensor(o.tensor);
@@ -23,7 +23,7 @@ std::optional<tenon_tid> rows_left_by(const Program& program, const ProgramOp& o
   return std::nullopt;
 }
 
-// The number of the last op that leaves rows, by the path of its module.
+// Returns the number of the last op that leaves rows, by the path of its module.
 std::map<std::string_view, size_t> last_ops(const Program& program) {
   std::map<std::string_view, size_t> last;
   for (size_t i = 0; i < program.ops().size(); ++i) {
@@ -32,7 +32,7 @@ std::map<std::string_view, size_t> last_ops(const Program& program) {
   return last;
 }
 
-// "layers.3." of "layers.3.mlp.down", and "" of what is in no layer.
+// Returns "layers.3." for "layers.3.mlp.down", and "" for what is in no layer.
 std::string layer_prefix(const std::string& path) {
   constexpr std::string_view kLayers = "layers.";
   const size_t dot = path.starts_with(kLayers) ? path.find('.', kLayers.size()) : std::string::npos;

@@ -1,4 +1,4 @@
-// Products and the ops around them; attention and the cache are in model_builder_attention.cc.
+// This records products and the ops around them; attention and the cache are in model_builder_attention.cc.
 //
 // A site becomes, in this order: the ops before it that not every group claims; what observers record; each group's
 // product, with the ops that its scheme claimed, and after it the ops of its own columns that the scheme left; the ops
@@ -47,7 +47,7 @@ tenon_tid ModelBuilder::handed_in(int64_t columns) {
 }
 
 tenon_tid ModelBuilder::linear(LinearId id, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) {
-  if (x == 0) return 0;  // after out_rows() where nobody wants logits
+  if (x == 0) return 0;  // out_rows() was called, and nobody wants logits
   Site& site = declared_.sites[declared_.site_of(id)];
   if (all_rows_ != 0) record_pool(site);
   return record_site(site, {x, expert}, rows);
@@ -73,7 +73,7 @@ tenon_tid ModelBuilder::repeat_rows(const RepeatedRows& how, tenon_tid x) {
   if (how.times == 1) return x;
   const auto [live, is_new] = repeated_live_.try_emplace({row_live_, how.times});
   if (is_new) live->second = rec_.slice(row_ops(how.live_rows, x, {}), sdk::tensor(TENON_U32, {1}), 0);
-  // The only row need not be copied: the rows are the same one.
+  // If there is only one row, it need not be copied: the rows are the same one.
   const bool alone = rows_ == 1;
   if (!alone) x = row_ops(how.repeat, x, {});
   times_ = how.times;
@@ -228,7 +228,7 @@ tenon_tid ModelBuilder::record_products(Site& site, Input input, const std::vect
     throw Error(ErrorCode::kModel,
                 site.decl.path + ": a routed product takes the experts of its rows, and no other does");
   }
-  // The ops before the site that not every group claims.
+  // These are the ops before the site that not every group claims.
   const std::vector<tenon_fop> before = with_tensors(site.before, {});
   size_t claimed = before.size();
   for (const SiteGroup& group : site.groups) claimed = std::min<size_t>(claimed, group.claims[shape_].pro);
@@ -238,7 +238,7 @@ tenon_tid ModelBuilder::record_products(Site& site, Input input, const std::vect
   }
   record_observation(site, input);
 
-  // y, and the groups' columns of it side by side.
+  // y has the groups' columns side by side.
   const SiteGroup& first = site.groups.front();
   const bool whole = site.groups.size() == 1;
   const size_t done = whole ? first.claims[shape_].epi : 0;

@@ -16,7 +16,7 @@
 
 namespace tenon {
 
-// The heads of Q, K and V, side by side in the rows of one tensor, as an attention layer takes them.
+// These are the heads of Q, K and V, side by side in the rows of one tensor, as an attention layer takes them.
 struct ReadHeads {
   const AttentionLayer* layer;
   tenon_tid tensor;
@@ -26,8 +26,8 @@ struct ReadHeads {
 class ModelBuilder : public StepBuilder {
  public:
   enum class Logits { kWanted, kUnwanted };
-  // The recording has entered the bounds and the step state that the model runs with. shape: the index of the bounds in
-  // the negotiation.
+  // The recording has entered the bounds and the step state that the model runs with. `shape` is the index of the
+  // bounds in the negotiation.
   ModelBuilder(ModelInstance& instance, StorageTable& storages, ProgramRecording& recording, size_t shape,
                Logits logits = Logits::kWanted)
       : instance_(instance),
@@ -43,7 +43,7 @@ class ModelBuilder : public StepBuilder {
   void pool_in(uint32_t storage) { pooled_ = storage; }
   // The cache records first, then the model. The result is the logits; 0 where nobody wants them.
   tenon_tid record();
-  // The cache moves the rows that survive to where they belong.
+  // Lets the cache move the rows that survive to where they belong.
   void commit();
 
   tenon_tid embed(LinearId id) override;
@@ -88,7 +88,7 @@ class ModelBuilder : public StepBuilder {
     const ChainView& before;
     const std::vector<tenon_tid>& rows;
   };
-  // Columns [first, first + n) of y.
+  // These are columns [first, first + n) of y.
   struct Columns {
     tenon_tid y;
     int64_t first, n;
@@ -102,38 +102,38 @@ class ModelBuilder : public StepBuilder {
   tenon_tid store_tensor(uint32_t storage);
   std::vector<tenon_tid> stores_of(const SiteGroup& group);
   tenon_tid vector_tensor(VectorId id);
-  // Returns the ops with their tensors filled in. rows: the module named them, in this order.
+  // Returns the ops with their tensors filled in. The module named `rows` in this order.
   std::vector<tenon_fop> with_tensors(const OpChain& chain, const std::vector<tenon_tid>& rows);
-  // An op that nobody claimed records itself; the result is y. ours: nothing else reads x, so that y may be x.
+  // If x is `ours`, nothing else reads it, and y may be x. An op that nobody claimed records itself; the result is y.
   tenon_tid record_unclaimed(const OpPlace& place, const ChainOp& op, const tenon_fop& with, tenon_tid x, bool ours);
-  // Columns [first, first + n) of y.
+  // Returns columns [first, first + n) of y.
   tenon_tid columns_of(tenon_tid y, int64_t first, int64_t n);
 
-  // The ops before the head over all rows, and what pools the result.
+  // Records the ops before the head over all rows, and what pools the result.
   void record_pool(const Site& head);
 
   // Records a site, and the ops after it.
   tenon_tid record_site(Site& site, const Input& input, const std::vector<tenon_tid>& rows);
-  // The products of a site are recorded with what stands after each of them, and with what their schemes claimed of
-  // what stands after the site.
+  // Records the products of a site with what stands after each of them, and with what their schemes claimed of what
+  // stands after the site.
   tenon_tid record_products(Site& site, Input input, const std::vector<tenon_tid>& rows);
   void record_observation(const Site& site, const Input& input);
   void record_group(const Site& site, SiteGroup& group, const SharedInput& shared, tenon_tid y);
   // A group's scheme has left some of the ops after each of its matrices. They run on their columns of y, in place.
   void record_unclaimed_of_group(const Site& site, const SiteGroup& group, tenon_tid y, int64_t column);
-  // The ops of a chain from `first` on, in place.
+  // Records the ops of a chain from `first` on, in place.
   void record_in_place(const OpPlace& place, const OpChain& chain, size_t first, const Columns& on);
   static const std::string& path_of(const Site& site, const SiteGroup& group);
 
-  // model_builder_attention.cc:
+  // These are in model_builder_attention.cc.
   // The cache is entered, and the stores are what its functions take.
   CacheStores enter_cache(const std::string& path, int32_t layer);
   tenon_kv_view cache_view(const AttentionDecl& d);
   void record_append(const AttentionDecl& d, tenon_tid y);
   void record_choice(const AttentionDecl& d, tenon_tid y);
-  // pro: the ops that the attention claimed. The result is the mean of the values.
+  // `pro` has the ops that the attention claimed. The result is the mean of the values.
   tenon_tid record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro);
-  // The view of a copy of the layer's cache that the attention can read; every step makes it.
+  // Returns the view of a copy of the layer's cache that the attention can read; every step makes it.
   tenon_kv_view record_cache_copy(const AttentionLayer& layer);
 
   ModelInstance& instance_;
@@ -151,7 +151,7 @@ class ModelBuilder : public StepBuilder {
   std::map<std::pair<tenon_tid, uint32_t>, tenon_tid> repeated_live_;  // by row_live_ of the rows before, and times
   std::vector<ReadHeads> read_heads_;
   std::optional<uint32_t> pooled_;
-  tenon_tid all_rows_ = 0;  // what out_rows() was given, until the head is recorded
+  tenon_tid all_rows_ = 0;  // out_rows() was given this, until the head is recorded
 };
 
 }  // namespace tenon

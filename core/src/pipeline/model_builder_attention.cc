@@ -1,5 +1,5 @@
-// Attention layers, and what the cache records around them: its beginning of a step, the append of keys and values, and the
-// copy for an attention that cannot read it.
+// This records attention layers, and what the cache does around them: its beginning of a step, the append of keys and
+// values, and the copy for an attention that cannot read it.
 //
 // A layer becomes: its Q, K and V products; the ops over their heads that nobody claimed, the append among them, where
 // the chain has it; what the cache chooses by the queries, if it does; the copy of the cache, if one is needed; the attention,

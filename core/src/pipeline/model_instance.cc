@@ -1,4 +1,8 @@
 // This builds and loads one model, in the steps that the header names, and passes calls on to its cache by slot.
+// Invariants: a declaration is complete before anybody is asked about it, and every answer is there before a store is
+// sized; a handle that bind() gave goes back to its scheme when the instance ends; storages of a second model have its
+// name in front. What the cache answers is compared with what it promised (adopted tokens, exported bytes), since it
+// may come from a plugin.
 #include "model_instance.h"
 
 #include <fnmatch.h>
@@ -119,7 +123,7 @@ void ModelInstance::plan_cache() {
   }
 }
 
-// The stores that are used where the file's mapping has them.
+// Gives addresses to the stores that are used where the file's mapping has them.
 void ModelInstance::map_weights() {
   for (const Site& site : declared->sites) {
     for (const SiteGroup& group : site.groups) {
@@ -127,7 +131,7 @@ void ModelInstance::map_weights() {
         Storage& s = storages_[group.stores[i]];
         if (s.kind != MemoryKind::kMapped) continue;
         const std::byte* bytes = weights_.mapped(*plain_tensor(site.decl.mats[group.mats[i]].sets.front()));
-        s.address = const_cast<std::byte*>(bytes);  // recorded for reading only
+        s.address = const_cast<std::byte*>(bytes);  // it is recorded for reading only
       }
     }
   }

@@ -17,7 +17,7 @@
 
 namespace tenon {
 
-// A model that is made an instance of. Everything that is referred to outlives the instance.
+// This is the model that an instance is made of. Everything that is referred to outlives the instance.
 struct ModelSource {
   const ModelInstanceConfig& config;
   bool strict;  // the pipeline's
@@ -38,9 +38,9 @@ class ModelInstance {
   ModelInfo describe() const { return kind_->describe(weights_); }
   // Says, before negotiate(), who sees what goes into products. Throws Error(kPlugin).
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
-  // The steps of building, in this order. Nothing is allocated on the device.
+  // These are the steps of building, in this order. Nothing is allocated on the device.
   void declare(uint32_t capacity);
-  // shapes: the bounds of every program that runs this model; claims go by their index. Throws Error with every refusal.
+  // `shapes` are the bounds of every program of this model; claims go by their index. Throws Error with every refusal.
   void negotiate(std::vector<tenon_bounds> shapes);
   void add_stores();
   // The rows that are handed in to a part are in this storage, f32 (rows, width).
@@ -74,7 +74,7 @@ class ModelInstance {
   Status reserve(uint32_t slot, uint32_t kv_len) const;
   void truncate(uint32_t slot, uint32_t kv_len) const;
   Status publish() const;
-  uint32_t free_pages(uint32_t& page_tokens) const;  // 0 and 0 where slots do not share pages
+  uint32_t free_pages(uint32_t& page_tokens) const;  // both are 0 where slots do not share pages
   bool finds() const;                                // the next three may be called
   uint32_t find(std::span<const int32_t> tokens, uint32_t& held) const;
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens) const;

@@ -1,4 +1,4 @@
-// The stages of a negotiation: caches, then sites with their schemes, then the formats between sites, then attentions.
+// A negotiation asks about caches, then sites with their schemes, then the formats between sites, then attentions.
 //
 // The order follows from what each answer depends on. The cache's view says whether keys are kept before or after rope,
 // and so whether the append stands before the ROPE in the chain of Q, K and V; schemes are offered that chain; attention
@@ -22,7 +22,7 @@
 namespace tenon {
 namespace {
 
-// "bf16"; of a matrix that is not plain "weight i8, weight_scale f32".
+// Returns "bf16", or "weight i8, weight_scale f32" for a matrix that is not plain.
 std::string stored_as(const Matrix& m) {
   if (const WeightTensor* plain = plain_tensor(m)) return tenon_format_name(plain->format);
   std::string text;
@@ -42,7 +42,7 @@ std::string formats_of(const Site& site, const SiteGroup& group) {
   return formats;
 }
 
-// Formats of activations between two products (tenon/sdk/linked_rows.h), the best first.
+// These are formats of activations between two products (tenon/sdk/linked_rows.h), the best first.
 constexpr tenon_format kLinkFormats[] = {TENON_F16 | sdk::kTiled | sdk::kStaggered,
                                          TENON_F16 | sdk::kTiled,
                                          TENON_BF16 | sdk::kTiled,
@@ -348,8 +348,8 @@ std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, c
     copy.recent_view = &copy_of_tail;
   }
 
-  // When the copy is made the cache's append has been recorded. So nothing is left to claim, unless keys are kept before
-  // rope: then the queries' ROPE is, which ends the chain. Sinks stand after either.
+  // When the copy is made, the cache's append has been recorded. So nothing is left to claim, unless keys are kept
+  // before rope: then the queries' ROPE is, which ends the chain. Sinks stand after either.
   const tenon_chain& chain = *pro.get();
   uint32_t n_left = sdk::has_sinks(&chain) ? 1 : 0;
   if (want.rotated == 0 && chain.n > n_left) ++n_left;

@@ -1,4 +1,4 @@
-// Who does what: asks every component what it takes on, for every program shape, and writes down what was decided.
+// This asks every component what it takes on, for every program shape, and writes down what was decided.
 //
 // The rules are the boundary's: tenon/abi/quantization.h (claim, bind, footprint), tenon/abi/kv_cache.h (views) and
 // tenon/abi/attention.h (claim, preferred_format); docs/abi.md explains them. The answers are kept in the declarations
@@ -20,13 +20,13 @@
 
 namespace tenon {
 
-// The bounds that none of these programs goes beyond.
+// Returns the bounds that none of these programs goes beyond.
 tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes);
 
 class Negotiation {
  public:
-  // strict: whether a fallback is an error. name: of the model instance, which the noted paths begin with. shapes: the
-  // bounds of every program that will be recorded.
+  // If `strict`, a fallback is an error. `name` is the model instance's; the noted paths begin with it. `shapes` are
+  // the bounds of every program that will be recorded.
   Negotiation(bool strict, std::string name, Components& components, Declared& declared,
               const std::vector<tenon_bounds>& shapes)
       : strict_(strict),
@@ -47,14 +47,14 @@ class Negotiation {
   std::vector<Decision> decisions() const { return log_.decisions(); }
 
  private:
-  // The stages of run(). Each asks about all layers, or all sites, and leaves refusals, which end it after the stage.
+  // These are the stages of run(). Each asks about all layers or sites; refusals that it leaves end run() after it.
   void negotiate_caches();
   void negotiate_sites(const Observed& observed);
   void negotiate_attentions();
   void throw_refusals();
   void refuse(const std::string& path, const std::string& reason);
 
-  // The prototype of the layer's view, which decides about the order of its chain and what attention is asked.
+  // Asks for the prototype of the layer's view, which decides the order of its chain and what attention is asked.
   void negotiate_cache(AttentionLayer& layer);
 
   // Returns the scheme of each matrix; empty where one is refused.
@@ -64,12 +64,12 @@ class Negotiation {
   bool claim_group(const Site& site, SiteGroup& group, const LinearView& view, bool observed);
   void bind_group(const Site& site, SiteGroup& group, const LinearView& view);
   void check_footprint(const Site& site, const SiteGroup& group, const LinearView& view);
-  // The format of what goes from a product to the one that alone takes it, by shape: f32 unless both schemes have another.
+  // Finds, by shape, the format between a product and the only one that reads it: f32 unless both have another.
   void negotiate_formats(const std::map<SiteId, SiteId>& links);
   tenon_format format_between(const Site& from, const Site& to, size_t shape);
   // Says whether the schemes of all the site's groups claim the same as before when x and y have these formats.
   bool takes_formats(const Site& site, size_t shape, tenon_format x, tenon_format y);
-  // attends: what stands after the site is noted with its attention, unless a scheme takes it.
+  // If it `attends`, what stands after the site is noted with its attention, unless a scheme takes it.
   void note_site(const Site& site, bool attends);
   void note_group(const Site& site, const SiteGroup& group, bool attends);
 

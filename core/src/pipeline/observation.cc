@@ -10,7 +10,7 @@
 namespace tenon {
 namespace {
 
-// All matrices of a site, as one that observes sees them.
+// These are all matrices of a site, as one that observes sees them.
 class WholeSite {
  public:
   WholeSite(const Site& site, const std::string& description) : view_(site, all_of(site), nothing_, description) {}

@@ -1,4 +1,4 @@
-// Schemes that see what goes into products: their states, and the ops that add to them. See CALIBRATION in
+// This serves schemes that see what goes into products: their states, and the ops that add to them. See CALIBRATION in
 // tenon/abi/quantization.h.
 #pragma once
 
@@ -21,11 +21,11 @@ class Observation {
   void watch(const std::vector<Observer>& observers);
 
   // Asks the observers of the site's matrices how much they want to keep, and gives it a storage. Says whether anybody
-  // watches the site; its ops before the product are then visible. description: see tenon_linear.
+  // watches the site; its ops before the product are then visible. For the description, see tenon_linear.
   bool ask(const Site& site, const std::string& description, StorageTable& storages);
-  // Records what adds to the states of the site. rows: all but the state, x as the product takes it.
+  // Records what adds to the states of the site. `rows` are all but the state, x as the product takes it.
   void record(const Site& site, const tenon_observe_call& rows, ProgramRecording& recording) const;
-  // The state of the site that holds the matrix, read from the device; empty if nobody watches it.
+  // Returns the state of the site that holds the matrix, read from the device; empty if nobody watches it.
   std::vector<std::byte> read(const std::string& matrix, const StorageTable& storages) const;
 
  private:

@@ -27,7 +27,7 @@ class PagesAhead {
   static void populate(std::byte* base, uint64_t bytes, const std::stop_token& stop) {
     for (uint64_t end = bytes; end > 0 && !stop.stop_requested();) {
       const uint64_t begin = (end - 1) / kPiece * kPiece;
-      if (::madvise(base + begin, end - begin, MADV_POPULATE_WRITE) != 0) return;  // Linux before 5.14
+      if (::madvise(base + begin, end - begin, MADV_POPULATE_WRITE) != 0) return;  // Linux before 5.14 does not know it
       end = begin;
     }
   }

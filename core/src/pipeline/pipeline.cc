@@ -157,8 +157,8 @@ bool Pipeline::Impl::finds() const {
   return target.finds() && (!draft_model || draft_model->finds());
 }
 
-// The longest beginning that the caches of both models find: what one of them finds can be longer than what the other does, and
-// where layers keep a window, not every shorter beginning is found as well.
+// Finds the longest beginning that the caches of both models have: what one of them finds can be longer than what the
+// other does, and where layers keep a window, not every shorter beginning is found as well.
 uint32_t Pipeline::Impl::find(std::span<const int32_t> tokens, uint32_t& held) const {
   uint32_t found = target.find(tokens, held);
   while (draft_model) {

@@ -23,7 +23,7 @@ struct Pipeline::Impl {
   Impl(const PipelineConfig& c, Registry& registry, const Weights& weights, const PipelineOptions& o);
   ~Impl();  // the runner goes first: nothing is under way when the components go
 
-  // build.cc
+  // These are in build.cc.
   void check_device() const;
   void warn_of_capacity(uint32_t model_context) const;
   void declare();
@@ -36,14 +36,14 @@ struct Pipeline::Impl {
   void record();
   std::vector<Program*> all_programs() const;
   void make_plan();
-  // load.cc
+  // These are in load.cc.
   void load(const LoadProgress& progress);
   void fill(const LoadProgress& progress);
   void lock_weights() const;
   std::byte* place(MemoryKind kind);
   std::byte* alloc_guarded(uint32_t space, uint64_t bytes, const std::string& purpose);
   void link_programs();
-  // step.cc
+  // These are in step.cc.
   Status reserve(uint32_t slot, uint32_t kv_len) const;
   Status publish_caches() const;
   Status launch(const StepBatch& batch);
@@ -57,19 +57,19 @@ struct Pipeline::Impl {
   Status step(const StepBatch& batch, const GoesOn& goes_on, StepResult& result);
   bool wants_ahead(const StepBatch& batch, const GoesOn& goes_on);
   LaunchTime& launch_time() { return launch_times[static_cast<size_t>(running - programs.data())]; }
-  // remembering.cc
+  // This is in remembering.cc.
   Status remember(uint32_t slot, std::span<const int32_t> tokens);
-  // explain.cc
+  // This is in explain.cc.
   class Explanation;
-  // look.cc
-  // Rows of a tensor of the model's in the host's memory.
+  // These are in look.cc.
+  // Rows are those of a tensor of the model's, in the host's memory.
   struct Rows {
     const float* data;
     int64_t stride, columns;
     uint32_t count;
     float at(uint32_t row, int64_t column) const { return data[row * stride + column]; }
   };
-  // The first `count` rows of a tensor in f32. The buffer holds them on a device that has memory of its own.
+  // Returns the first `count` rows of a tensor in f32. The buffer holds them on a device that has memory of its own.
   Rows rows_of(const Program& program, tenon_tid id, uint32_t count, std::vector<float>& buffer) const;
   std::vector<std::string> paths_with_results() const;
   Status run_and_look(const Program& program, const StepBatch& batch);
@@ -104,7 +104,7 @@ struct Pipeline::Impl {
   trace::Track no_track;
 
   const StepProgram* running = nullptr;  // the program of the last launch
-  // The step that was launched before the result of the one before it was read: what its batch must be.
+  // If a step was launched before the result of the one before it was read, these say what its batch must be.
   bool ahead_pending = false;
   bool restated = false;  // true: the step state is that of other rows since then, so no step can follow by itself
   std::vector<int32_t> ahead_token, ahead_position, ahead_slot;

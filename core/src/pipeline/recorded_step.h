@@ -1,4 +1,4 @@
-// A step as a model records it, without a program: which module makes each tensor, and which modules take it.
+// This is a step as a model records it, without a program: which module makes each tensor, and which modules take it.
 #pragma once
 
 #include <vector>

@@ -10,7 +10,7 @@
 namespace tenon {
 namespace {
 
-// Candidates of a form that the sampler takes, which nothing writes: no row has any.
+// Makes candidates of a form that the sampler takes, which nothing writes: no row has any.
 tenon_candidates no_candidates(const ChainLink& link, ProgramRecording& rec, uint32_t vocab) {
   const int64_t rows = rec.bounds().out_rows;
   auto none = sdk::abi_struct<tenon_candidates>();

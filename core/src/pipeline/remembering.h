@@ -8,8 +8,8 @@
 
 namespace tenon {
 
-// The samplers' record_accept ops alone, for rows of one sequence that all survive and that have no logits. nullptr if no
-// sampler has a state. Throws Error(kPlugin), with the sampler named, when one fails to record.
+// Records the samplers' record_accept ops alone, for rows of one sequence that all survive and that have no logits.
+// Returns nullptr if no sampler has a state. Throws Error(kPlugin), with the sampler named, when one fails to record.
 std::unique_ptr<Program> record_remembering(const ProgramContext& context, tenon_bounds bounds);
 
 }  // namespace tenon

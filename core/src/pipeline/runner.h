@@ -13,9 +13,9 @@ namespace tenon {
 class Runner {
  public:
   virtual ~Runner() = default;
-  // [setup] Of a linked program, before its first run: names its ops in the trace.
+  // [setup] Names the ops of a linked program in the trace, before its first run.
   virtual void prepare(const Program& program) = 0;
-  // No allocation once the program has run twice. The step is done, or, on a device with queues, under way.
+  // Nothing is allocated once the program has run twice. The step is done, or, on a device with queues, under way.
   virtual Status run(const Program& program, const StepLoad& load) = 0;
   // Does the same, and calls `between` before it begins with op `at`: what stands before that is under way already on a
   // device with queues, and what `between` enqueues comes after it. A program always has the same `at`.

@@ -5,7 +5,7 @@
 namespace tenon {
 namespace {
 
-// One of the tensors that a processor leaves.
+// This is one of the tensors that a processor leaves.
 struct Wanted {
   const char* name;
   tenon_tid id;

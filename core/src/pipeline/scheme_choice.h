@@ -16,11 +16,11 @@ namespace tenon {
 
 class SchemeChoice {
  public:
-  // shapes: the bounds of every program that will be recorded.
+  // `shapes` are the bounds of every program that will be recorded.
   SchemeChoice(Components& components, const std::vector<tenon_bounds>& shapes)
       : components_(components), shapes_(shapes) {}
 
-  // The scheme for a matrix that "auto" holds; nullptr and why if there is none. view: of the one matrix.
+  // Returns the scheme for a matrix that "auto" holds; nullptr and why if there is none. `view` shows the one matrix.
   const Scheme* choose(const Site& site, const LinearView& view, std::string& why) const;
   // Returns what a message about a scheme that refuses goes on with: the schemes that would take the matrices.
   std::string advice(const Scheme& refusing, const Site& site, const LinearView& view) const;

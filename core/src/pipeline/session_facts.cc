@@ -63,13 +63,13 @@ std::string fingerprint(const Weights& weights) {
   return text.data();
 }
 
-// "kv_cache.mine 1.2"; a component need not state a version.
+// Returns "kv_cache.mine 1.2"; a component need not state a version.
 std::string versioned(const Instance& instance) {
   const std::string& version = instance.component().version;
   return version.empty() ? instance.id() : instance.id() + " " + version;
 }
 
-// "quantization.int4wo 0.1.0 (group_size = 64)".
+// Returns "quantization.int4wo 0.1.0 (group_size = 64)" and the like.
 std::string scheme_text(const ComponentConfig& config, const Scheme& scheme) {
   const std::string text = scheme.instance ? versioned(scheme.instance) : "quantization." + config.name;
   std::string values;

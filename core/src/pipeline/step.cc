@@ -57,7 +57,7 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
   return run(batch);
 }
 
-// The program of the batch; its masks are made while the model's ops are under way.
+// Runs the program of the batch; its masks are made while the model's ops are under way.
 Status Pipeline::Impl::run(const StepBatch& batch) {
   StepLoad load{.rows = static_cast<double>(batch.token.size()),
                 .context = 0,
@@ -73,8 +73,8 @@ Status Pipeline::Impl::run(const StepBatch& batch) {
   return runner->run_in_two(*running->program, load, running->mask_op, make_masks);
 }
 
-// The step after this one: the device moves its rows on by itself, by no more than they are. Without room in the cache it
-// has to wait.
+// Launches the step after this one: the device moves its rows on by itself, by no more than they are. If the cache has
+// no room, it has to wait.
 Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
   for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
     const int32_t first = batch.seq_row[s], rows = batch.seq_row[s + 1] - first;
@@ -152,7 +152,7 @@ Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
   return status.ok() ? check_chosen(result) : status;
 }
 
-// The selector's choices, which go on as tokens of the next step.
+// Checks the selector's choices, which go on as tokens of the next step.
 Status Pipeline::Impl::check_chosen(const StepResult& result) const {
   for (const int32_t token : result.next) {
     if (token == sdk::kNoLogits || token == sdk::kNoCandidates) continue;

@@ -1,4 +1,4 @@
-// The masks of a step's out rows (TENON_F_MASK): where they lie, and how the host writes them.
+// This knows where the masks of a step's out rows (TENON_F_MASK) lie, and how the host writes them.
 //
 // A token cannot be masked before the one before it is known, but the model's ops need no mask: on a device with queues
 // the masks are made while those are under way, in the host's memory, and one copy before the rest of the program takes
@@ -30,7 +30,7 @@ class StepMasks {
  private:
   uint32_t rows_ = 0, words_ = 0, masks_ = 0, numbers_ = 0;
   std::byte *to_masks_ = nullptr, *to_numbers_ = nullptr;
-  uint32_t* host_masks_ = nullptr;  // where masks and numbers are written: theirs, or what is copied from
+  uint32_t* host_masks_ = nullptr;  // masks and numbers are written here: theirs, or what is copied from
   int32_t* host_numbers_ = nullptr;
   Context* context_ = nullptr;
 };

@@ -10,7 +10,7 @@ namespace tenon {
 
 struct StepOrigins {
   static constexpr const char* kPhases[] = {"decode", "verify", "prefill"};
-  // draft: the id of the component that proposes, "" if there is none.
+  // `draft` is the id of the component that proposes, "" if there is none.
   StepOrigins(trace::Recorder& recorder, const std::string& draft) {
     if (!draft.empty()) propose = recorder.add_origin(trace::draft_origin(draft));
     for (size_t i = 0; i < 3; ++i) {

@@ -1,4 +1,4 @@
-// A recorded step, and the context that all steps of a pipeline are recorded with.
+// This is a recorded step, and the context that all steps of a pipeline are recorded with.
 #pragma once
 
 #include <memory>
@@ -36,7 +36,7 @@ struct GivenCandidates {
   size_t first_op;
 };
 
-// A program and what the host reads from it.
+// This is a program and what the host reads from it.
 struct StepProgram {
   std::unique_ptr<Program> program;
   tenon_tid logits = 0;

@@ -57,7 +57,7 @@ void record_models(const ProgramContext& context, ModelBuilder& builder, size_t 
   record_end(context, builder, step);
 }
 
-// The step state of a pass and of its choice, as the device's op takes it.
+// Returns the step state of a pass and of its choice, as the device's op takes it.
 sdk::DraftPass draft_pass(const ProgramContext& context, ProgramRecording& rec) {
   const auto tensor = [&](std::span<const uint32_t> state, uint32_t role) {
     const uint32_t storage = state[role];
@@ -84,7 +84,7 @@ sdk::DraftPass draft_pass(const ProgramContext& context, ProgramRecording& rec) 
   return longer;
 }
 
-// The op before a pass: it takes what the pass before has chosen, and gives the pass its rows.
+// Records the op before a pass: it takes what the pass before has chosen, and gives the pass its rows.
 void record_pass_rows(const ProgramContext& context, ProgramRecording& rec, uint32_t pass, uint32_t rows_per_seq) {
   const tenon_device& device = context.device.device();
   const std::string id = std::string("device.") + device.kind;
@@ -99,8 +99,8 @@ void record_pass_rows(const ProgramContext& context, ProgramRecording& rec, uint
   throw Error(ErrorCode::kPlugin, id + ": record a draft's pass: " + text);
 }
 
-// The draft model's run over one row of every sequence, and its choice of the next token. last: nothing follows, and the
-// pass is for the cache alone.
+// Records the draft model's run over one row of every sequence, and its choice of the next token. If it is `last`,
+// nothing follows, and the pass is for the cache.
 void record_draft_pass(const ProgramContext& context, ProgramRecording& rec, size_t shape, bool last) {
   const DraftState& state = context.draft_state;
   rec.enter(state.pass_bounds(), state.pass());
@@ -134,7 +134,7 @@ void record_program(RecordProgram record, const ProgramContext& context, const t
   try {
     record(context, builder, shape, step);
   } catch (const Error&) {
-    // A component that the recorder refused something just returns: the recorder knows why.
+    // The recorder refused the component something, and it just returned: the recorder knows why.
     recording.check();
     throw;
   }

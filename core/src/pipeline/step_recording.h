@@ -15,9 +15,9 @@ enum class StepKind {
   kMasked,  // like kSample, and out rows may have masks
   kPool     // like kMasked where the pipeline has masks, and the final hidden states are pooled
 };
-// shape: the index of the bounds in the negotiation. Throws Error(kPlugin), with the component named, when one fails to
-// record or leaves what the next cannot work on. Where there is a draft model it runs over the same rows, so that its
-// cache holds what the target's does.
+// `shape` is the index of the bounds in the negotiation. Throws Error(kPlugin), with the component named, when one
+// fails to record or leaves what the next cannot work on. Where there is a draft model it runs over the same rows, so
+// that its cache holds what the target's does.
 StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, StepKind kind);
 
 // Records a round of speculation as one program. Every sequence has 1 + tokens rows, and only the first one's token is given. The
@@ -26,7 +26,7 @@ StepProgram record_step(const ProgramContext& context, const tenon_bounds& bound
 // draft model for its cache alone, in case that all survive.
 StepProgram record_round(const ProgramContext& context, const tenon_bounds& bounds, size_t shape);
 
-// The program of the fewest rows that takes the batch; nullptr if none does.
+// Returns the program of the fewest rows that takes the batch; nullptr if none does.
 const StepProgram* program_for(const StepBatch& batch, std::span<const StepProgram> programs);
 
 }  // namespace tenon

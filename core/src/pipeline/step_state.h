@@ -1,5 +1,5 @@
-// The step state (TENON_STEP_*): where it lies, how the host writes it between launches, and how the host learns what a
-// step chose.
+// This knows where the step state (TENON_STEP_*) lies, how the host writes it between launches, and how the host learns
+// what a step chose.
 //
 // On a device with queues the host writes a mirror that one copy takes over, and reads the outbox: a ring in host
 // memory to which the last op of every sampling step posts (TENON_F_ADVANCE), so that the next step may already be
@@ -37,8 +37,8 @@ class StepState {
   // All rows of the batch of one sequence that was published survive, as no op of its program says.
   void accept_all(const StepBatch& batch);
   void set_key(uint32_t slot, const uint32_t (&key)[4]);
-  // Waits for the oldest step that was not yet read, and gives what it has chosen. On a device that walks it is done already.
-  // trees: its program's rows may be trees.
+  // Waits for the oldest step that was not yet read, and gives what it has chosen. On a device that walks it is done
+  // already. With `trees` its program's rows may be trees.
   Status read(const StepBatch& batch, bool trees, Runner& runner, StepResult& result);
 
  private:

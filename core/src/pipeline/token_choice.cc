@@ -30,7 +30,7 @@ void enter_sampler(const ChainLink& link, ModelBuilder& builder) {
   builder.enter("sampler", link.instance.id(), -1);
 }
 
-// The selector at the end of the chain over `given`.
+// Records the selector at the end of the chain over `given`.
 void record_selector(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given, tenon_tid next) {
   ProgramRecording& rec = builder.recording();
   const tenon_sampling s = sampling_of(link, builder, next);
@@ -42,7 +42,8 @@ void record_selector(const ChainLink& link, ModelBuilder& builder, const tenon_c
   if (!problem.empty()) throw Error(ErrorCode::kPlugin, link.instance.id() + ": " + problem);
 }
 
-// Records a processor over `given`; the result is what it leaves. looked_at: an op looks at that in every step.
+// Records a processor over `given`; the result is what it leaves. If it is `looked_at`, an op looks at that in every
+// step.
 tenon_candidates record_processor(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given,
                                   bool looked_at) {
   ProgramRecording& rec = builder.recording();
@@ -96,7 +97,7 @@ void record_verify(const ProgramContext& context, ModelBuilder& builder, const S
   }
 }
 
-// The samplers remember the rows that survive.
+// Lets the samplers remember the rows that survive.
 void record_memory(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
   for (size_t i = 0; i < step.given.size(); ++i) {
     const ChainLink& link = context.samplers[i];

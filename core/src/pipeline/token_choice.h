@@ -21,14 +21,14 @@ std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, 
 // Says whether a sampler keeps a state that it brings up to date with what survives.
 bool remembers(const ChainLink& link);
 
-// A sampler that remembers takes in the rows that survive. given: what the sampler was given. Throws Error(kPlugin).
+// Lets a sampler that remembers take in the rows that survive. `given` is what it was given. Throws Error(kPlugin).
 void record_accept(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given);
 
 // Records which rows survive, what the host is told of each, and what the samplers remember of the survivors. Throws
 // Error(kPlugin) for a device that tells nothing.
 void record_verification(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step);
 
-// The op that ends a sampling step on a device with queues: the rows move on, and the host hears what was chosen.
+// Records the op that ends a sampling step on a device with queues: the rows move on, and the host hears of the choice.
 void record_advance(const ProgramContext& context, ModelBuilder& builder, bool moves_on);
 
 }  // namespace tenon

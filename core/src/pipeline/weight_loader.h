@@ -14,7 +14,7 @@ class WeightLoader {
 
   // [setup] Makes the storages of all sites: mapped where the scheme takes the file's bytes and the file is mapped.
   void add_stores();
-  // Bytes that load() needs beside the stores.
+  // Returns how many bytes load() needs beside the stores.
   uint64_t scratch_bytes() const { return load_bytes_ + (components_.queues() ? kBuffers : 1) * staging_bytes_; }
   uint64_t total_bytes() const;
   // The stores have their addresses; scratch: scratch_bytes(). Throws Error.

@@ -22,8 +22,8 @@ bool share_bytes(const ProgramTensor& a, const ProgramTensor& b) {
   return a.offset < b.offset + b.extent && b.offset < a.offset + a.extent;
 }
 
-// True: two elements of the view lie on the same byte. Sorted by stride, each dimension has to step over everything that
-// the dimensions before it span.
+// Returns whether two elements of the view lie on the same byte. Sorted by stride, each dimension has to step over
+// everything that the dimensions before it span.
 bool overlaps_itself(const tenon_tensor& t) {
   const tenon_block block = tenon_format_block(t.format);
   std::vector<std::pair<int64_t, int64_t>> dims;  // stride, steps

@@ -9,9 +9,9 @@
 
 namespace tenon {
 
-// "" or what is wrong with a plan, in words that name the tensor: a slice that leaves its root, a tensor that leaves its
-// storage or the arena, activations that are alive together and share bytes, and a written tensor whose own elements
-// share bytes. tensors: by number, the first stands for none.
+// Returns "" or what is wrong with a plan, in words that name the tensor: a slice that leaves its root, a tensor that
+// leaves its storage or the arena, activations that are alive together and share bytes, and a written tensor whose own
+// elements share bytes. The first of `tensors` stands for none.
 std::string plan_problem(std::span<const ProgramTensor> tensors, std::span<const ProgramOp> ops,
                          uint64_t activation_bytes, const StorageTable& storages);
 

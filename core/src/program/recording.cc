@@ -29,7 +29,7 @@ uint64_t tensor_extent(const tenon_tensor& t) {
   return __builtin_add_overflow(extent, uint64_t{block.bytes}, &extent) ? 0 : extent;
 }
 
-// The functions that tenon_recorder points to; ctx is the recording.
+// tenon_recorder points to these functions; ctx is the recording.
 struct ProgramRecording::Callbacks {
   static ProgramRecording& of(void* ctx) { return *static_cast<ProgramRecording*>(ctx); }
 
@@ -254,7 +254,7 @@ void ProgramRecording::find_lifetimes(std::span<const tenon_tid> outputs) {
   }
 }
 
-// First fit, largest first: each tensor at the lowest offset that no tensor alive at the same time uses.
+// This is first fit, largest first: each tensor goes to the lowest offset that no tensor alive at the same time uses.
 void ProgramRecording::place_activations() {
   std::vector<ProgramTensor*> roots;
   for (tenon_tid id = 1; id < program_.tensors_.size(); ++id) {
@@ -262,7 +262,7 @@ void ProgramRecording::place_activations() {
     if (t.storage < 0 && t.root == id && t.first_op != UINT32_MAX) roots.push_back(&t);
   }
   std::stable_sort(roots.begin(), roots.end(), [](auto* a, auto* b) { return a->extent > b->extent; });
-  std::vector<const ProgramTensor*> placed;  // sorted by offset
+  std::vector<const ProgramTensor*> placed;  // they are sorted by offset
   for (ProgramTensor* t : roots) {
     uint64_t offset = 0;
     for (const ProgramTensor* other : placed) {
@@ -286,7 +286,7 @@ void ProgramRecording::find_stable() {
     uint64_t begin, end;
     bool only_new;
   };
-  std::map<int64_t, std::vector<Written>> written;  // keyed by storage; -1 is the arena
+  std::map<int64_t, std::vector<Written>> written;  // the key is the storage; -1 is the arena
   for (ProgramOp& op : program_.ops_) {
     for (size_t i = 0; i < op.operands.size(); ++i) {
       const ProgramTensor& t = program_.tensors_[op.operands[i].tensor];
@@ -348,7 +348,7 @@ void ProgramRecording::wait_for_state() {
 
 std::unique_ptr<Program> ProgramRecording::finish(std::span<const tenon_tid> outputs) {
   check();
-  Program recorded = program_;  // without a plan: the recording may go on
+  Program recorded = program_;  // it has no plan: the recording may go on
   find_lifetimes(outputs);
   place_activations();
   find_stable();

@@ -1,9 +1,10 @@
-// The driver of a calibration. The rows that enter a layer are kept in a file. For each layer two pipelines of that layer alone
-// are built over an overlay of the model, one after the other, and the texts' rows run through them: first with the layer's
-// matrices as plain floats, and what goes into its products is observed; then, once these are encoded, as they will be stored,
-// held by their scheme, and what leaves it is kept as the next layer's input. Nothing of a later layer ever has a part in what
-// an earlier one sees. The first rows are those of the embedding, and the head is observed like a layer. All that is handed
-// on is f32, as between the layers of one pipeline, so a layer sees what it would see in a pipeline of all before it.
+// This drives a calibration. The rows that enter a layer are kept in a file. For each layer two pipelines of that layer
+// alone are built over an overlay of the model, one after the other, and the texts' rows run through them: first with
+// the layer's matrices as plain floats, and what goes into its products is observed; then, once these are encoded, as
+// they will be stored, held by their scheme, and what leaves it is kept as the next layer's input. Nothing of a later
+// layer ever has a part in what an earlier one sees. The first rows are those of the embedding, and the head is
+// observed like a layer. All that is handed on is f32, as between the layers of one pipeline, so a layer sees what it
+// would see in a pipeline of all before it.
 #include "calibration.h"
 
 #include <algorithm>

@@ -23,31 +23,31 @@ class Calibration {
   Calibration(const Weights& model, const Tokenizer& tokenizer, const QuantizeCalibration& options,
               const QuantizePlan& plan, const SchemeEncoder& scheme);
 
-  // Matrices that are encoded together, and the vectors that are folded with them, in order: those that are only looked up or in
-  // no model, each layer, those after all layers.
+  // Returns the matrices that are encoded together, and the vectors folded with them, in order: those that are only
+  // looked up or in no model, each layer, those after all layers.
   std::vector<std::vector<const PlannedTensor*>> batches() const;
   // Says where the rows that enter layers are kept: a folder that is there once observe() is called, and may have those of an
   // earlier run.
   void keep_rows_in(const std::filesystem::path& folder);
-  // Runs the texts through the layers that have no rows kept yet, and then through that of the batch, which is next: matrices that
-  // were kept as they are stored, the others as the model has them. read: called after each window of each run, with the windows
-  // of all these runs. Throws what Pipeline::build() and load() throw, and Error(kIo).
+  // Runs the texts through the layers that have no rows kept yet, and then through that of the batch, which is next:
+  // matrices that were kept as they are stored, the others as the model has them. read() is called after each window of
+  // each run, with the windows of all these runs. Throws what Pipeline::build() and load() throw, and Error(kIo).
   using Read = std::function<void(uint32_t window, uint32_t windows)>;
   void observe(std::span<const PlannedTensor* const> batch, const Read& read);
   // Returns the state of a matrix of the batch that was observed last; empty if its scheme does not want to see it.
   std::span<const std::byte> observed(const PlannedTensor& p) const;
-  // Tensor `index` of those that a matrix is written as, which outlives this.
+  // Keeps tensor `index` of those that a matrix is written as; the bytes outlive this.
   void keep(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes);
   // Names what the layers depend on beside the model and the schemes: the tokens and the pipeline.
   std::vector<std::string> asked() const;
 
  private:
-  // All texts run through a part of the model.
+  // This is a run of all texts through a part of the model.
   struct Run {
     ModelPart part;
     std::vector<Observer> observers;
     std::function<void(std::span<const float> row)> on_row;  // takes what leaves the part; may be empty
-    std::function<void()> read;                              // called after each window
+    std::function<void()> read;                              // it is called after each window
   };
   void run(const Run& r, const std::function<void(Pipeline&)>& ended = {});
   void advance_to(uint32_t layer, const std::function<void()>& read);

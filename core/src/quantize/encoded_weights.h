@@ -1,4 +1,4 @@
-// A model in which matrices that were encoded are seen as they will be stored.
+// In this model, matrices that were encoded are seen as they will be stored.
 #pragma once
 
 #include <map>
@@ -30,7 +30,7 @@ class EncodedWeights final : public weights::TableWeights {
 
  private:
   const Weights& source_;
-  std::map<std::string, std::span<const std::byte>> bytes_;  // by name: the tensors that are not the source's
+  std::map<std::string, std::span<const std::byte>> bytes_;  // it has the tensors that are not the source's, by name
 };
 
 }  // namespace tenon

@@ -50,7 +50,7 @@ class Search {
 
   const Vector& vector(VectorId id) const { return model_.vectors()[id]; }
 
-  // The products whose x is the module's.
+  // Returns the products whose x is the module's.
   std::set<LinearId> products_of(const RecordedModule& module) const {
     if (module.kind == RecordedModule::kLinear) return {module.number};
     if (module.kind == RecordedModule::kAttention) {
@@ -61,7 +61,7 @@ class Search {
     return {linears.begin(), linears.end()};
   }
 
-  // False: the product's matrix cannot have factors.
+  // Returns false if the product's matrix cannot have factors.
   bool add_consumer(LinearId id, Folding& folding) const {
     const LinearDecl& decl = model_.linears()[id];
     const bool plain = decl.experts.empty() && decl.product && !decl.lookup && decl.layer >= 0;
@@ -87,7 +87,7 @@ class Search {
     for (uint32_t i = 0; i < folding.sources; ++i) folding.source.push_back(i);
   }
 
-  // The norms before products, by the tensor of the weight.
+  // Adds the norms before products, by the tensor of the weight.
   void add_norms() {
     std::map<const WeightTensor*, std::vector<LinearId>> by_weight;
     std::map<const WeightTensor*, size_t> uses;
@@ -122,8 +122,8 @@ class Search {
     }
   }
 
-  // Rows of a product, from first_row on, whose result may pass through a bias. ops: how many of those after it are looked
-  // at. False: something else follows.
+  // Takes rows of a product, from first_row on, whose result may pass through a bias. So many `ops` after it are looked
+  // at. Returns false if something else follows.
   bool set_producer(LinearId id, int64_t first_row, size_t ops, Folding& folding) const {
     const LinearDecl& decl = model_.linears()[id];
     if (!decl.experts.empty()) return false;

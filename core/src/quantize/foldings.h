@@ -11,9 +11,9 @@ namespace tenon {
 
 class ModelListing;
 
-// Matrices that share x, and what x is proportional to.
+// These matrices share x, and `source` says what x is proportional to.
 struct Folding {
-  // Elements of a vector: those of a norm, a bias.
+  // These are elements of a vector: those of a norm, or a bias.
   struct Elements {
     std::string tensor;
     int64_t first = 0;
@@ -22,7 +22,7 @@ struct Folding {
 
   int32_t layer = 0;
   std::vector<std::string> consumers;  // names of the matrices that take x
-  std::vector<uint32_t> source;        // by column of x: which of the elements, and of the rows, makes it
+  std::vector<uint32_t> source;        // by column of x: elements and rows of this number make it
   uint32_t sources = 0;                // so many there are
   std::vector<Elements> vectors;       // they are divided
   std::string producer;                // the rows of this matrix are divided; "": there is none

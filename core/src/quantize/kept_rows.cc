@@ -19,7 +19,7 @@ namespace {
 constexpr char kPrefix[] = "rows-";
 constexpr uint64_t kSeed = 0xcbf29ce484222325, kPrime = 0x100000001b3;  // FNV-1a's
 
-// FNV-1a of 32 bits at a time, in lanes, so that it keeps up with the copy of a row.
+// This is FNV-1a of 32 bits at a time, in lanes, so that it keeps up with the copy of a row.
 uint64_t hash_of(std::span<const float> row, uint64_t seed) {
   constexpr size_t kLanes = 8;
   uint64_t lanes[kLanes];

@@ -1,5 +1,5 @@
-// The rows that enter a layer, of all texts of a calibration, in a file beside the layers that are stored: the run of the layer
-// before left them, so that no layer before it need run again.
+// This keeps the rows that enter a layer, of all texts of a calibration, in a file beside the stored layers: the run of
+// the layer before left them, so that no layer before it need run again.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +23,13 @@ class KeptRows {
 
   // Returns the last layer up to `layer` whose rows are kept; nothing if there is none. A file that is not whole is not counted.
   std::optional<uint32_t> last_up_to(uint32_t layer);
-  // Returns the rows from `first` on that enter the layer, whose file is there. Valid until begin() or another layer's.
+  // Returns the rows from `first` on that enter the layer, whose file is there. Both begin() and another layer end
+  // them.
   std::span<const float> rows(uint32_t layer, uint64_t first, uint64_t count);
 
   // Begins to write what enters a layer. The folder is there.
   void begin(uint32_t layer);
-  // The next row: f32 (width).
+  // Appends the next row: f32 (width).
   void put(std::span<const float> row);
   // It is whole. Files of other layers go.
   void end();

@@ -38,7 +38,7 @@ LayerFactors::LayerFactors(const Weights& model, const QuantizePlan& plan, const
   }
 }
 
-// factors: none where the scheme does not observe the site.
+// There are no factors where the scheme does not observe the site.
 void LayerFactors::fold(const PlannedFolding& folding, const std::vector<float>& factors) {
   std::vector<float> of_source(folding.sources, 1);
   for (size_t i = 0; i < factors.size(); ++i) of_source[folding.source[i]] = factors[i];

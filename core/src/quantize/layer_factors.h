@@ -1,4 +1,4 @@
-// The factors of one layer's foldings: what columns and rows of its matrices are multiplied by, and its vectors after that.
+// These are the factors of one layer's foldings: for columns and rows of its matrices, and its vectors after that.
 #pragma once
 
 #include <map>
@@ -16,9 +16,9 @@ class LayerFactors {
   // weights that are NaN or infinite, what SchemeEncoder::column_factors() throws.
   LayerFactors(const Weights& model, const QuantizePlan& plan, const Calibration& calibration, int32_t layer);
 
-  // nullptr: the matrix has none.
+  // Returns nullptr if the matrix has none.
   const MatrixFactors* of(const PlannedTensor& matrix) const;
-  // The vectors of the layer as they are to be stored.
+  // Returns the vectors of the layer as they are to be stored.
   const std::map<const PlannedTensor*, std::vector<float>>& vectors() const { return vectors_; }
 
  private:

@@ -86,7 +86,7 @@ class MatrixWay {
   MatrixInput input_;
   uint64_t rows_, columns_;                  // rows: of a call
   std::vector<float> weights_;               // (rows, columns)
-  std::vector<std::vector<std::byte>> out_;  // one for each tensor of the description
+  std::vector<std::vector<std::byte>> out_;  // there is one for each tensor of the description
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The matrices of a plan through their schemes: read, turned into f32, encoded, handed on.
+// The matrices of a plan go through their schemes here: they are read, turned into f32, encoded and handed on.
 #pragma once
 
 #include <functional>

@@ -130,7 +130,7 @@ class Planner {
     return "";
   }
 
-  // consumer: of the layer's.
+  // `consumer` is a matrix of the layer.
   static void mark_folded(PlannedTensor& p, const ModelMatrix& consumer) {
     p.folded = true;
     p.format = TENON_F32;

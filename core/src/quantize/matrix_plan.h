@@ -12,19 +12,19 @@ namespace tenon {
 struct PlannedTensor {
   const WeightTensor* source = nullptr;
   tenon_format format = TENON_FORMAT_NONE;  // it counts if there is no scheme
-  const SchemeEncoder* scheme = nullptr;    // outlived by the options that name it
+  const SchemeEncoder* scheme = nullptr;    // the options that name it outlive it
   ModelMatrix matrix;                       // it counts if there is a scheme
   MatrixDescription described;              // it counts if there is a scheme
   size_t first = 0;                         // number of its first tensor among those that are written
-  // True: no matrix, but a vector that factors are folded into, written as f32 with the matrices of its layer. Then `matrix`
-  // has its place in the model, and `described` its one tensor.
+  // If true, this is no matrix, but a vector that factors are folded into, written as f32 with the matrices of its
+  // layer. Then `matrix` has its place in the model, and `described` its one tensor.
   bool folded = false;
 
   // A layer at a time is written of these.
   bool by_layer() const { return scheme != nullptr || folded; }
 };
 
-// A folding whose matrices are all written by the whole model's scheme, in terms of the plan.
+// This is a folding whose matrices are all written by the whole model's scheme, in terms of the plan.
 struct PlannedFolding {
   struct Elements {
     const PlannedTensor* vector;
@@ -43,7 +43,7 @@ struct PlannedFolding {
 struct QuantizePlan {
   std::vector<PlannedTensor> tensors;
   std::vector<WeightTensor> written;     // the file will hold these; a scheme makes several of a matrix
-  std::vector<PlannedFolding> foldings;  // none without a calibration
+  std::vector<PlannedFolding> foldings;  // there are none without a calibration
   std::string description;               // the config's quantization_config; "" if no scheme writes anything
 };
 

@@ -1,4 +1,4 @@
-// A model's declarations, taken down for what they say about matrices and what stands between them.
+// This takes down a model's declarations for what they say about matrices and what stands between them.
 #pragma once
 
 #include <filesystem>
@@ -23,7 +23,7 @@ class ModelListing : public Declarations {
   // Lists nothing if no architecture claims the weights or they are no whole model.
   ModelListing(const Weights& weights, const std::vector<std::filesystem::path>& model_dirs);
 
-  // Numbered by LinearId, JoinedId, LayerId and VectorId. Tensors are the weights'.
+  // They are numbered by LinearId, JoinedId, LayerId and VectorId. Tensors are the weights'.
   const std::vector<LinearDecl>& linears() const { return linears_; }
   const std::vector<JoinedDecl>& joined_linears() const { return joined_; }
   const std::vector<AttentionDecl>& attentions() const { return attentions_; }

@@ -1,5 +1,5 @@
-// A model opened, translated if the other kind of file is wanted, planned and written. The file has its place and size
-// before the first tensor is converted, and its name after the last.
+// A model is opened, translated if the other kind of file is wanted, planned and written. The file has its place and
+// size before the first tensor is converted, and its name after the last.
 #include "tenon/core/quantize.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ void check_input(const Weights& model, const std::string& input) {
 
 // This is the model with the names and the description of the kind of file that is written.
 struct Source {
-  std::unique_ptr<Weights> opened, view;  // view: as the family sees them, where that is otherwise
+  std::unique_ptr<Weights> opened, view;  // the family sees the view, where it differs
   Translation translation;                // it is there if the model is of the other convention
   const Weights& weights() const { return translation.weights ? *translation.weights : view ? *view : *opened; }
   bool translated() const { return translation.weights != nullptr; }
@@ -77,7 +77,7 @@ Source open_source(const std::string& input, bool folder, const QuantizeOptions&
   if (source.opened->convention() != (folder ? "huggingface" : "gguf")) {
     source.translation = model_kind_for(*source.opened, options.model_dirs)->translate(*source.opened, ignored);
   } else if (!ignored.empty()) {
-    // Copied, whatever it says: a name to ignore must at least be that of a key.
+    // They are copied, whatever they say: a name to ignore must at least be that of a key.
     std::vector<Diagnostic> needless =
         MetadataLedger(*source.opened)
             .needlessly_ignored(model_kind_for(*source.opened, options.model_dirs)->harmless_keys, ignored);
@@ -135,7 +135,7 @@ std::unique_ptr<ModelWriter> open_gguf(const Source& source, const fs::path& out
   return write_gguf(output, metadata, alignment, plan.written, replace);
 }
 
-// The tensors of a plan on their way into the file, with progress.
+// This writes the tensors of a plan into the file, with progress.
 class Writing {
  public:
   Writing(const Weights& model, const QuantizePlan& plan, const QuantizeOptions& options, ModelWriter& writer)
@@ -187,7 +187,7 @@ class Writing {
   }
 
  private:
-  // A layer whose inputs were observed.
+  // Encodes a layer whose inputs were observed.
   void encode(const Calibration& calibration, std::span<const PlannedTensor* const> batch, const PutEncoded& put_both) {
     const LayerFactors factors(model_, plan_, calibration, batch.front()->matrix.layer);
     std::vector<const PlannedTensor*> matrices;

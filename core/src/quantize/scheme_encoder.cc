@@ -1,4 +1,7 @@
-// A component's table as C++: structs filled in, statuses turned into errors, answers checked before they reach a file.
+// This makes C++ of a component's table: structs are filled in, statuses become errors, and answers are checked before
+// anything of them reaches a file. Invariants: a description has tensors with names of their own, in types that
+// safetensors have, and of a known size; factors are finite numbers above 0, the same for tied columns. TENON_REFUSED
+// is an answer of describe() (another target may take the matrix), and an error of the model in encode().
 #include "scheme_encoder.h"
 
 #include <array>
@@ -23,7 +26,8 @@ std::unique_ptr<Context> host_context(Registry& registry) {
   return std::make_unique<Context>(config, registry, PipelineOptions{});
 }
 
-// Matrices that share x as the boundary has them, with the path and the uses of the first. Borrows from them.
+// This has matrices that share x as the boundary has them, with the path and the uses of the first. It borrows from
+// them.
 struct LinearOfMatrices {
   explicit LinearOfMatrices(std::span<const ModelMatrix* const> all) : linear(sdk::abi_struct<tenon_linear>()) {
     const ModelMatrix& first = *all.front();

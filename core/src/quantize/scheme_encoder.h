@@ -1,4 +1,4 @@
-// A quantization component as one that writes matrices: describe() and encode() of its instance on the host's CPU.
+// Here a quantization component writes matrices: describe() and encode() of its instance run on the host's CPU.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace tenon {
 
-// A matrix of a model, and what it is there.
+// This is a matrix of a model, and what it is there.
 struct ModelMatrix {
-  std::string path;    // "layers.3.attention.q", which experts share; of one that no model declares its name
+  std::string path;    // "layers.3.attention.q", which experts share; if no model declares it, its name
   std::string name;    // the file's name without ".weight"
   bool known = false;  // true: a model declares it
   int32_t layer = -1;  // -1: in no layer

@@ -27,7 +27,7 @@ std::string joined(const std::vector<std::string>& lines) {
   return text;
 }
 
-// The first line that differs, as both have it.
+// Returns the first line that differs, as both have it.
 std::string difference(const std::string& found, const std::string& wanted) {
   std::istringstream a(found), b(wanted);
   std::string of_found, of_wanted;

@@ -1,5 +1,5 @@
-// The layers that a calibration has written so far, in files beside the output, so that a run which ends before it is done
-// can be repeated and goes on from them.
+// This keeps the layers that a calibration has written so far, in files beside the output, so that a run which ends
+// before it is done can be repeated and goes on from them.
 #pragma once
 
 #include <filesystem>
@@ -20,21 +20,22 @@ class StoredLayers {
  public:
   using Layer = std::vector<const PlannedTensor*>;
 
-  // The folder is "<output>.calibrated". asked: lines that say what was asked for and of what. Throws Error(kUsage), with
-  // the first line that differs, where the folder was left by a run that was asked for something else; Error(kIo).
+  // The folder is "<output>.calibrated". `asked` are lines that say what was asked for and of what. Throws
+  // Error(kUsage), with the first line that differs, where the folder was left by a run that was asked for something
+  // else; Error(kIo).
   StoredLayers(const std::filesystem::path& output, std::vector<std::string> asked);
 
   const std::filesystem::path& folder() const { return folder_; }
   // Makes the folder, if it is not there.
   void make_folder();
-  // True: an earlier run has stored the layer, whose tensors() are there.
+  // Returns whether an earlier run has stored the layer, whose tensors() are there.
   bool find(size_t number, const Layer& layer);
   // Begins to store a layer. Thread: one at a time for all that follows.
   void begin(size_t number, const Layer& layer);
   void put(const PlannedTensor& p, size_t tensor, std::span<const std::byte> bytes);
   // The layer is whole: its file appears, and its tensors() are there.
   void end();
-  // The bytes of a tensor of a layer that is stored; mapped as long as this lives.
+  // Returns the bytes of a tensor of a layer that is stored; they are mapped as long as this lives.
   std::span<const std::byte> tensor(const PlannedTensor& p, size_t tensor) const;
   // The output is complete: nothing is wanted any more.
   void remove();

@@ -45,14 +45,14 @@ std::string list(const std::vector<std::string>& names) {
                                      (nearest.empty() ? "" : "; did you mean \"" + nearest + "\"?"));
 }
 
-// The parameter's name where a setting is for this component, or for any; else "".
+// Returns the parameter's name where a setting is for this component, or for any; else "".
 std::string key_for(const QuantizeSetting& setting, const std::string& component) {
   const size_t dot = setting.first.rfind('.');
   if (dot == std::string::npos) return setting.first;
   return setting.first.substr(0, dot) == component ? setting.first.substr(dot + 1) : "";
 }
 
-// Components by name with their settings. Remembers which settings were taken.
+// This has components by name with their settings, and remembers which settings were taken.
 class Schemes {
  public:
   Schemes(std::span<const QuantizeSetting> settings, Registry& registry)

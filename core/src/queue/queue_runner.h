@@ -33,7 +33,7 @@ class QueueRunner : public Runner {
     void* graph = nullptr;
     void* second = nullptr;  // a program that is run in two has a graph of the ops from its middle on, too
   };
-  // Ops [first, end) of a program.
+  // This has ops [first, end) of a program.
   struct Piece {
     const Program& program;
     size_t first, end;

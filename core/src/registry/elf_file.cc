@@ -22,14 +22,14 @@ constexpr uint64_t kMaxTable = 64 << 20;
   throw Error(ErrorCode::kPlugin, why);
 }
 
-// A file that is not there or not the user's to read is that file's problem; anything else is the system's.
+// If a file is not there or the user may not read it, that is that file's problem; anything else is the system's.
 [[noreturn]] void unreadable(int error) {
   const bool of_the_file = error == EACCES || error == EPERM || error == ENOENT || error == ENOTDIR || error == ELOOP;
   throw Error(of_the_file ? ErrorCode::kPlugin : ErrorCode::kIo,
               std::string("cannot be read: ") + std::strerror(error));
 }
 
-// The text that begins at `offset` of a string table; it ends with the table at the latest.
+// Returns the text that begins at `offset` of a string table; it ends with the table at the latest.
 std::string text_at(const std::string& strings, uint64_t offset) {
   if (offset >= strings.size()) return "";
   return std::string(strings.c_str() + offset);

@@ -1,5 +1,5 @@
-// An ELF64 x86-64 shared library, read as bytes: nothing of it is executed, and no number in it is trusted.
-// System V ABI, chapters "Object Files" and "Program Loading".
+// This reads an ELF64 x86-64 shared library as bytes: nothing of it is executed, and no number in it is trusted. The
+// format is that of the System V ABI, chapters "Object Files" and "Program Loading".
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,7 @@ uint64_t aligned(uint64_t n, uint64_t to) {
   return (n + to - 1) / to * to;
 }
 
-// Every Tenon note in one run of notes. Sizes are 32-bit, so that sums of them in 64 bits do not wrap.
+// Collects every Tenon note in one run of notes. Sizes are 32-bit, so that sums of them in 64 bits do not wrap.
 void collect(std::span<const std::byte> notes, uint64_t align, std::vector<tenon_note>& found) {
   uint64_t at = 0;
   while (notes.size() - at >= sizeof(Elf64_Nhdr)) {

@@ -16,7 +16,7 @@ std::string where(const LoadedComponent& c) {
   throw Error(code, where(c) + ": " + why);
 }
 
-// The component's table, widened to what this host knows.
+// Returns the component's table, widened to what this host knows.
 std::shared_ptr<const void> table_of(const LoadedComponent& c, void* self) {
   const std::string id = interface_id(c.info.kind);
   const void* raw = nullptr;

@@ -1,5 +1,6 @@
-// Each kind of component has a row here: its interface, its version, the size of its table, and which functions must be
-// there.
+// Each kind of component has a row here: its interface, the size of its table, and which functions must be there. A
+// note is compared with this host before its library is opened: the version of the ABI, the kind, the device, and a
+// hash of the layout of the kind's structs, so that a library of another draft is refused rather than misread.
 #include "registry/kinds.h"
 
 #include <algorithm>

@@ -47,7 +47,7 @@ tenon_status no_memory_yet(void*, uint32_t, uint64_t, const char*, void**, tenon
   return TENON_REFUSED;
 }
 void release_nothing(void*, void*) {}
-// Called by C: without memory the message is lost, which harms nothing.
+// C calls this: without memory the message is lost, which harms nothing.
 void keep_message(void* messages, uint32_t, const char* message) noexcept {
   try {
     static_cast<std::vector<std::string>*>(messages)->emplace_back(message);

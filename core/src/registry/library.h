@@ -15,7 +15,7 @@ namespace tenon {
 // is always among them), no plugin, of another version or draft.
 tenon_note examine_library(const std::filesystem::path& canonical, const std::vector<std::filesystem::path>& folders);
 
-// A library that is open. Closes it at the end of its life, which only a validator may want.
+// This is an open library. It closes it at the end of its life, which only a validator may want.
 class Library {
  public:
   // `canonical` is an absolute path. Throws Error(kPlugin): the loader's own words, a missing symbol, a table that

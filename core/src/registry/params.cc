@@ -1,5 +1,6 @@
 // This holds values of parameters against a component's schema (types, ranges, choices, defaults) and has the words for
-// each of these.
+// each of these. A value is checked by its own parameter alone; a default is checked like a value when a schema is. The
+// texts that tenon_params points to are the ParamValues' own, so every copy points to its own again (bind()).
 #include "tenon/core/params.h"
 
 #include <algorithm>

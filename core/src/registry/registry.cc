@@ -58,7 +58,7 @@ bool fits(const ComponentInfo& c, std::string_view device) {
   return device.empty() || c.device.empty() || c.device == kHostDevice || c.device == device;
 }
 
-// True: the system fails and not the file. Going on without a library that is there could choose another in silence.
+// Says if the system fails and not the file. Going on without a library that is there could choose another in silence.
 bool of_the_system(const std::error_code& error) {
   return error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
          error == std::errc::not_enough_memory || error == std::errc::io_error;
@@ -69,7 +69,7 @@ struct Candidate {
   std::vector<fs::path> folders;  // they lead to it from the root, itself included
 };
 
-// The libraries in a folder, and one folder deeper if that is asked for.
+// Finds the libraries in a folder, and one folder deeper if that is asked for.
 void find_libraries(const std::vector<fs::path>& folders, bool deeper, std::vector<Candidate>& found,
                     std::vector<ScanNotice>& notices) {
   std::error_code failed;
@@ -107,7 +107,7 @@ struct Registry::Impl {
   std::map<Key, Entry> entries;
   std::vector<ScanNotice> notices;
   std::set<fs::path> roots;
-  std::vector<std::unique_ptr<LoadedComponent>> replaced;  // shadowed after they had been handed out
+  std::vector<std::unique_ptr<LoadedComponent>> replaced;  // these were shadowed after they had been handed out
 
   void note(const fs::path& library, std::string message, bool refused) {
     notices.push_back({library, std::move(message), refused});
@@ -157,7 +157,7 @@ struct Registry::Impl {
     return {all.begin(), all.end()};
   }
 
-  // Refusals that may be what somebody looks for: a library of that name.
+  // Returns refusals that may be what somebody looks for: a library of that name.
   std::string refusals(std::string_view name) const {
     std::string text;
     for (const ScanNotice& n : notices) {
@@ -192,7 +192,7 @@ struct Registry::Impl {
     throw Error(ErrorCode::kPlugin, text + refusals(name));
   }
 
-  // The device's own before one that runs on the host.
+  // Prefers the device's own to one that runs on the host.
   Entry& find(std::string_view kind, std::string_view name, std::string_view device) {
     Entry* found = nullptr;
     for (auto& [key, entry] : entries) {

@@ -30,7 +30,7 @@ std::vector<fs::path> folders_of(const char* variable) {
   return folders;
 }
 
-// folder: "tenon/plugins".
+// `folder` is "tenon/plugins" or the like.
 fs::path users_folder(const char* folder) {
   const char* data = secure_getenv("XDG_DATA_HOME");
   if (data != nullptr && fs::path(data).is_absolute()) return fs::path(data) / folder;

@@ -29,7 +29,7 @@ int64_t monotonic_ns() noexcept {
 
 bool tsc_is_invariant() noexcept {
 #if defined(__x86_64__)
-  // Advanced power management information, EDX bit 8; the kernel shows it as constant_tsc and nonstop_tsc.
+  // This is the advanced power management information, EDX bit 8; the kernel shows it as constant_tsc and nonstop_tsc.
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(0x80000007U, &eax, &ebx, &ecx, &edx) != 0 && (edx & (1U << 8U)) != 0;
 #else
@@ -58,7 +58,7 @@ TickConverter::Pair TickConverter::read() const noexcept {
     const uint64_t ticks = clock_->ticks();
     return {ticks, static_cast<int64_t>(ticks) - origin_ns_, 0};
   }
-  // The tightest of a few tries: an interrupt between the readings would bend the line.
+  // This is the tightest of a few tries: an interrupt between the readings would bend the line.
   Pair best{};
   uint64_t best_width = std::numeric_limits<uint64_t>::max();
   for (int i = 0; i < 5; ++i) {

@@ -1,4 +1,4 @@
-// Ticks and what they mean in nanoseconds.
+// This reads ticks and turns them into nanoseconds.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace tenon::trace {
 
-// True: the processor's time stamp counter runs at one rate in all power states, so that its ticks can be read as time.
+// Returns whether the time stamp counter runs at one rate in all power states, so that its ticks can be read as time.
 bool tsc_is_invariant() noexcept;
 
-// The clock that tracks read. Thread: any.
+// Tracks read this clock. Thread: any.
 class TickClock {
  public:
   explicit TickClock(ClockSource source) noexcept;
@@ -33,7 +33,7 @@ class TickConverter {
   // Ticks outside the pairs count as the nearest one.
   int64_t to_ns(uint64_t ticks) const noexcept;
 
-  // Ticks of before `ns`, less than what the pairs span, are not asked for any more.
+  // No ticks from before `ns` are asked for any more; it is less than what the pairs span.
   void forget_before(int64_t ns);
 
   // Returns the last pair's time.

@@ -1,4 +1,4 @@
-// The events of the newest steps, held back until somebody wants them.
+// These are the events of the newest steps, held back until somebody wants them.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ class KeptSteps {
   KeptSteps(size_t steps, int64_t slow_ns, Decided decided = {})
       : max_steps_(steps), slow_ns_(slow_ns), decided_(std::move(decided)) {}
 
-  // Steps in their order, each before events that are younger than its end. An event belongs to the step within which,
-  // or before which, it ended; one that comes after its step was decided upon shares that step's fate.
+  // Steps are told in their order, each before events that are younger than its end. An event belongs to the step
+  // within which, or before which, it ended; one that comes after its step was decided upon shares that step's fate.
   void step(uint64_t number, int64_t begin_ns, int64_t end_ns);
   void event(const Event& event, Sink& sink);
 

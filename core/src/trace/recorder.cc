@@ -1,6 +1,6 @@
-// The drain: under one lock it reads how far each track's ring is filled, takes a pair of both clocks, and passes the
-// records up to there to the sink as events in nanoseconds. A record is always older than the last pair of clocks, so
-// its time is interpolated and never guessed.
+// The drain works under one lock: it reads how far each track's ring is filled, takes a pair of both clocks, and passes
+// the records up to there to the sink as events in nanoseconds. A record is always older than the last pair of clocks,
+// so its time is interpolated and never guessed.
 //
 // With keep_steps the drain passes events to KeptSteps, which decides step by step which of them the sink gets. A thread
 // records an event without a lock (track.cc): a full ring refuses the event instead.
@@ -222,7 +222,7 @@ void Recorder::Impl::say_what_is_wanted(Drain& drain) const {
   drain.wanted_ns = skipping ? kNone : kept_ ? kept_->passed_ns() : kAll;
 }
 
-// Steps whose events are all in the rings.
+// Takes the steps whose events are all in the rings.
 void Recorder::Impl::take_steps() {
   const std::lock_guard lock(steps_mutex_);
   taken_steps_.clear();
@@ -249,7 +249,7 @@ void Recorder::Impl::drain_locked() {
 void Recorder::Impl::pass_on_all() {
   if (kept_) take_steps();
   introduce();
-  // Heads before the clock, so that no record is younger than the last pair.
+  // The heads are read before the clock, so that no record is younger than the last pair.
   heads_.clear();
   drops_.clear();
   for (Lane& lane : lanes_) {

@@ -50,7 +50,7 @@ class Ring {
     put(head, record, further);
     head_.store(head + needed, std::memory_order_release);
   }
-  // text: at most kMaxText bytes.
+  // The text has at most kMaxText bytes.
   void push(Record record, std::span<const uint64_t> further, std::string_view text) noexcept {
     const auto length = static_cast<uint16_t>(text.size());
     record.text_records = static_cast<uint8_t>((sizeof length + text.size() + sizeof(Record) - 1) / sizeof(Record));
@@ -115,7 +115,7 @@ class Ring {
   std::unique_ptr<Record[]> slots_;
   uint64_t mask_;
   alignas(64) std::atomic<uint64_t> head_{0};
-  uint64_t known_tail_ = 0;  // producer's copy: the consumer's cache line is touched only when the ring seems full
+  uint64_t known_tail_ = 0;  // the producer's copy saves it the consumer's cache line until the ring seems full
   std::atomic<uint64_t> dropped_{0};
   alignas(64) std::atomic<uint64_t> tail_{0};
 };

@@ -1,4 +1,4 @@
-// attention.plain: softmax(q k / sqrt(d)) v with one running sum a head, over caches of plain floats.
+// attention.plain computes softmax(q k / sqrt(d)) v with one running sum a head, over caches of plain floats.
 #include <algorithm>
 #include <cmath>
 #include <limits>

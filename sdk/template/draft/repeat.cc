@@ -1,4 +1,4 @@
-// draft.repeat: proposes that the last token comes again.
+// draft.repeat proposes that the last token comes again.
 #include <algorithm>
 
 #include "tenon/sdk/draft.h"
@@ -18,7 +18,7 @@ class Repeat : public sdk::Draft<Repeat> {
 
   uint32_t max_tokens() const { return k_; }
 
-  // tokens: the text so far; out: room for at most max_tokens() proposals.
+  // `tokens` are the text so far; `out` has room for at most max_tokens() proposals.
   uint32_t propose(uint32_t /*slot*/, std::span<const int32_t> tokens, std::span<int32_t> out) const {
     if (tokens.empty()) return 0;
     const uint32_t n = std::min(k_, static_cast<uint32_t>(out.size()));

@@ -1,4 +1,4 @@
-// grammar.literal: the text is the one that the request states, letter by letter.
+// With grammar.literal the text is the one that the request states, letter by letter.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-// kv_cache.plain: room for the whole context of every sequence, token by token: one page a sequence.
+// kv_cache.plain has room for the whole context of every sequence, token by token: one page a sequence.
 //
 // Store 0 holds the planes, for each layer K and then V, each (slot, token, head, dim). Store 1 is the table of pages,
 // i32[slots][1]: a sequence's page is its slot's.
@@ -115,7 +115,7 @@ class Plain : public sdk::KvCache<Plain> {
     return prototype(format_, g.heads, g.k_dim, g.v_dim, b.kv_len);
   }
 
-  // Checked against overflow: the geometry comes from a model's file.
+  // This is checked against overflow: the geometry comes from a model's file.
   tenon_footprint plan(std::span<const tenon_kv_geometry> layers, const tenon_bounds& b) {
     if (b.kv_len > 1u << 30) throw sdk::NoSpace("2^30 tokens a sequence are the most");
     slots_ = b.slots;
@@ -214,7 +214,7 @@ class Plain : public sdk::KvCache<Plain> {
     for (const Plane& p : planes_) std::memcpy(sequence(p, to), sequence(p, from), kv_len * token_bytes(p));
   }
 
-  // A header, then each plane's tokens.
+  // Writes a header, then each plane's tokens.
   uint64_t export_sequence(uint32_t slot, uint32_t kv_len, void*, void* dst) const {
     check(slot, kv_len);
     const Header header = header_of(kv_len);

@@ -1,5 +1,5 @@
-// op.acme.clamp: every element between two bounds. Its id is the hash of its name, so no product and no attention knows
-// it; a model that names it gets this form wherever it stands.
+// op.acme.clamp keeps every element between two bounds. Its id is the hash of its name, so no product and no attention
+// knows it; a model that names it gets this form wherever it stands.
 #include <algorithm>
 
 #include "tenon/sdk/cpu/small_op.h"

@@ -1,4 +1,4 @@
-// quantization.plain: weights as fp32, each product summed in the order of the columns.
+// quantization.plain keeps weights as fp32, and sums each product in the order of the columns.
 #include <algorithm>
 #include <memory>
 #include <string>

@@ -1,4 +1,4 @@
-// sampler.ban: a token that is never chosen.
+// sampler.ban keeps a token from ever being chosen.
 #include <limits>
 
 #include "tenon/sdk/cpu/filter.h"
@@ -9,7 +9,7 @@ namespace cpu = tenon::sdk::cpu;
 
 namespace {
 
-struct Record {  // one sequence's; encode() fills it in when its request starts
+struct Record {  // it is one sequence's; encode() fills it in when its request starts
   int32_t token;
 };
 

@@ -1,4 +1,4 @@
-// sampler.ban for CUDA: a token that is never chosen.
+// sampler.ban for CUDA keeps a token from ever being chosen.
 #include <limits>
 
 #include "tenon/cuda/candidates.cuh"
@@ -9,7 +9,7 @@ namespace gpu = tenon::cuda;
 
 namespace {
 
-struct Record {  // one sequence's; encode() fills it in when its request starts
+struct Record {  // it is one sequence's; encode() fills it in when its request starts
   int32_t token;
 };
 enum : uint32_t { kRecords = sdk::cpu::kOwnOperand, kKept };  // the op's own operands

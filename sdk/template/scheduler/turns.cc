@@ -1,4 +1,4 @@
-// scheduler.turns: two sequences in turn, one a step.
+// scheduler.turns runs two sequences in turn, one a step.
 #include <algorithm>
 
 #include "tenon/sdk/scheduler.h"

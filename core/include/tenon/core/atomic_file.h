@@ -12,8 +12,8 @@ namespace tenon {
 
 struct AtomicFileOptions {
   // The file has this name until commit(), so that it can be read while it grows; a file of that name is written over.
-  // Empty: it has no name, so that even a killed process leaves nothing, or, on a file system that has no files without
-  // a name, a name of its own.
+  // If it is empty, the file has no name, so that even a killed process leaves nothing, or, on a file system that has
+  // no files without a name, a name of its own.
   std::filesystem::path part_path = {};
   std::filesystem::path folder = {};  // it grows here if it has no part_path; empty: in the folder of its final name
   uint64_t bytes = 0;    // so much space is asked for at once if the file system can, so a full disk is known early

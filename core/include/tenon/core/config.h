@@ -44,7 +44,7 @@ struct ModelConfig {
   SourcePosition where;
   std::string weights = "auto", tokenizer = "auto";  // names of readers; "auto": the path tells
   uint32_t context = 0;                              // tokens; 0 = the model's own
-  uint32_t layers = 0;                               // the first so many of the model's run; 0 = all
+  uint32_t layers = 0;                               // so many of the model's layers run, the first; 0 = all
   std::vector<std::string> ignore_unknown;           // keys of its metadata that nothing reads and that may be there
 };
 
@@ -65,7 +65,7 @@ struct TraceConfig {
   uint32_t buffer = 0;                 // each thread has room for so many events
   double slow_step_ms = 0;             // > 0: only what is kept when a step takes that long is written
   uint32_t keep_steps = 0;             // so many steps are kept in memory; 0 = every step is written
-  std::string kernels = "node";        // how a GPU's kernels are recorded: "node", "graph" or "none"
+  std::string kernels = "node";        // a GPU's kernels are recorded so: "node", "graph" or "none"
 };
 
 enum class Execution { kAuto, kPerOp, kRecorded, kGraph };
@@ -74,7 +74,7 @@ enum class Execution { kAuto, kPerOp, kRecorded, kGraph };
 struct ModelInstanceConfig {
   ModelConfig model;
   ComponentConfig quantization;
-  std::vector<QuantizationOverride> overrides;  // in the order of the file; the last one that matches holds
+  std::vector<QuantizationOverride> overrides;  // they are in the file's order; the last one that matches holds
   ComponentConfig kv_cache;
   ComponentConfig attention;
 };

@@ -44,7 +44,7 @@ struct Token {
   int32_t id = 0;                  // -1: there is no token, only text that had been held back when the sequence ended
   std::string_view text;           // the token completes this text, which may be empty; valid during the call
   std::optional<Logprob> logprob;  // it is there if the request asks for it
-  std::span<const Logprob> top;    // the likeliest tokens, the likeliest first; valid during the call
+  std::span<const Logprob> top;    // these are the likeliest tokens in order; valid during the call
   uint32_t sequence = 0;           // the index of the request among those of generate()
 };
 
@@ -52,12 +52,12 @@ enum class FinishReason { kLength, kEndOfText, kStopString, kCancelled, kCallbac
 const char* to_string(FinishReason reason);
 
 struct Result {
-  std::vector<int32_t> prompt_tokens, tokens;  // tokens are those generated, without the one that ended the text
+  std::vector<int32_t> prompt_tokens, tokens;  // tokens were generated; the one that ended the text is left out
   uint32_t reused = 0;  // so many of the prompt's first tokens were had from another request, or a saved sequence
   std::string text;
   FinishReason finish = FinishReason::kLength;
-  std::exception_ptr error;       // with kError: an Error, or what a callback threw; text and tokens are those so far
-  std::vector<Logprob> logprobs;  // one a token, if the request asks for them
+  std::exception_ptr error;       // kError has an Error, or what a callback threw; text and tokens are those so far
+  std::vector<Logprob> logprobs;  // there is one a token, if the request asks for them
   std::vector<float> embedding;   // (width), if the request asks for it
   // If the request asks for it, this is what the cache had of the sequence: prompt and text but for the newest token. It is
   // nullptr if the cache had nothing.
@@ -88,7 +88,7 @@ struct Request {
   std::optional<uint64_t> seed = {};                              // without one the pipeline's seed holds
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
   int32_t priority = 0;                                           // a higher one goes first, if the scheduler heeds it
-  std::string client = {};  // whoever sent it, for schedulers that take turns between clients
+  std::string client = {};  // this client sent it; schedulers may take turns between clients
   // If it is not kNone, the request ends after its prompt, and its result has the prompt's embedding. The configuration has
   // pipeline.embeddings = true.
   Pooling embed = Pooling::kNone;
@@ -143,7 +143,7 @@ struct EngineOptions {
   std::filesystem::path defaults = {};
   std::vector<std::filesystem::path> plugin_dirs = {};
   std::vector<std::filesystem::path> model_dirs = {};  // model families are looked for here first
-  uint32_t sequences = 0;                              // 0: as many as the scheduler holds
+  uint32_t sequences = 0;                              // with 0 there are as many as the scheduler holds
   // It is asked once, when the configuration is known, for the recorder of a trace, which outlives the engine; nullptr:
   // nothing is recorded.
   std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};
@@ -225,7 +225,7 @@ class Engine {
  private:
   Engine();
   struct Impl;
-  std::shared_ptr<Impl> impl_;  // also held by the call that is under way
+  std::shared_ptr<Impl> impl_;  // the call that is under way holds it, too
 };
 
 // Makes a registry with everything that is built in, the plugins in `plugin_dirs`, and then those of the standard search

@@ -13,13 +13,13 @@ namespace tenon {
 enum class ErrorCode {
   kUsage,     // the command line
   kConfig,    // a pipeline file or an override
-  kPlugin,    // a plugin library: missing, stale, broken, refused
+  kPlugin,    // a plugin library is missing, stale, broken or refused
   kModel,     // weights, tokenizer or architecture
   kMemory,    // the plan does not fit, or an allocation failed
   kIo,        // a file cannot be read or written
-  kRequest,   // one request: prompt too long, bad parameter
+  kRequest,   // one request has too long a prompt or a bad parameter
   kNumbers,   // what a model computes is not finite
-  kInternal,  // a programming mistake; a thread that the system does not start
+  kInternal,  // somebody made a programming mistake, or the system starts no thread
 };
 
 // This says where in a text file something was found. Lines and columns count from 1; 0 = unknown.

@@ -13,8 +13,8 @@ namespace tenon {
 
 struct MemoryPlan {
   std::array<uint64_t, kMemoryKinds> bytes{};  // by MemoryKind; kMapped is used in place and not allocated
-  uint64_t load_scratch = 0;                   // bytes while weights are converted; gone before the cache is made
-  uint64_t session_copy = 0;   // on the host: the cells of the longest sequence that may be saved, copied at its end
+  uint64_t load_scratch = 0;                   // bytes while weights are converted; they go before the cache is made
+  uint64_t session_copy = 0;   // the host copies the cells of the longest sequence that may be saved, at its end
   uint64_t device_memory = 0;  // the machine has so much, or a control group leaves so much of it
   std::string limit;           // the file that states device_memory; "" if it is the machine's
 
@@ -25,7 +25,7 @@ struct MemoryPlan {
   uint64_t peak() const;
   // This much has to fit, with what the host copies.
   uint64_t needed() const { return std::max(peak(), resident() + session_copy); }
-  // Says why the plan does not fit, or "": what it needs, what there is, and which file says so. device: its kind.
+  // Says why the plan does not fit, or "": what it needs, what there is, and which file says so. `device` is its kind.
   std::string problem(const std::string& device) const;
 };
 

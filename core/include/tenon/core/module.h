@@ -155,13 +155,14 @@ class StepBuilder {
   // Returns the rows, of so many columns, that are handed in to a part that does not embed.
   virtual tenon_tid handed_in(int64_t columns) = 0;
   virtual tenon_tid tokens() = 0;  // i32 (rows): the step's tokens, for models that route by the token
-  // Records a product. rows: the operands that the ops after it take beside x, in order, such as the residual of an `add`.
-  // expert, for a routed product: i32 (rows), the expert of each row of x; below 0, the row's product is zeros.
+  // Records a product. `rows` are the operands that the ops after it take beside x, in order, such as the residual of
+  // an `add`. expert, for a routed product: i32 (rows), the expert of each row of x; below 0, the row's product is
+  // zeros.
   virtual tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows = {},
                            tenon_tid expert = 0) = 0;
   virtual tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows = {},
                            tenon_tid expert = 0) = 0;
-  // Records ops over x, which stays as it is. rows: as for a product.
+  // Records ops over x, which stays as it is. `rows` are as for a product.
   virtual tenon_tid row_ops(RowOpsId ops, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
   // Each row at hand becomes so many; returns x with each row so often, one after the other. What is recorded after it works
   // on all of these, until end_repeat(). So the experts that a row chose are one product, of rows that have an expert each.
@@ -221,12 +222,12 @@ struct ModelKind {
   // Throws Error(kModel) that names what has no counterpart, keys that it does not know and that are not to be ignored,
   // and names to ignore that stand for no such key.
   std::function<Translation(const Weights& weights, std::span<const std::string> ignored)> translate;
-  // Keys and tensors that may be there without being read, as patterns in which '*' stands for any text. Any other that
-  // build() leaves unread is an error. Keys that are harmless for every model need not be listed.
+  // These keys and tensors may be there without being read; they are patterns in which '*' stands for any text. Any
+  // other that build() leaves unread is an error. Keys that are harmless for every model need not be listed.
   std::vector<std::string> harmless_keys = {}, harmless_tensors = {};
 };
 
-// A model family that is installed: docs/adding-a-model.md is about such files.
+// This describes a model family that is installed; docs/adding-a-model.md is about such files.
 struct ModelFamily {
   std::string name;
   std::filesystem::path file;

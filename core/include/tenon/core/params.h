@@ -53,8 +53,8 @@ class ParamValues {
   // value stays as it was. An int is taken for a real.
   std::string set(size_t i, const ParamValue& value);
   ParamValue get(size_t i) const;
-  bool is_set(size_t i) const { return set_[i] != 0; }  // true: the user stated it
-  std::vector<std::string> missing() const;             // the required ones that are not set
+  bool is_set(size_t i) const { return set_[i] != 0; }  // the user stated it
+  std::vector<std::string> missing() const;             // these are required and not set
   // Returns the values as the component reads them; they are valid until the next change or the end of this object.
   const tenon_params* abi() const { return &params_; }
 

@@ -42,7 +42,7 @@ struct PipelineOptions {
   std::function<void(uint32_t level, const std::string& message)>
       log;                                 // takes what the host and components say; see tenon_host
   std::vector<Observer> observers = {};    // the ops before products that they see run as ops of their own
-  std::optional<ModelPart> part = {};      // this part of the model alone; without a head it has no steps that sample
+  std::optional<ModelPart> part = {};      // only this part of the model is built; without a head no step samples
   const Weights* draft_weights = nullptr;  // the draft model's, if the configuration has one; they outlive the pipeline
   bool load_sessions = false, save_sessions = false;  // sequences may begin from saved ones; they may be saved
   bool masks = false;                       // batches may have masks, which need programs and memory of their own
@@ -70,9 +70,9 @@ struct StepBatch {
   bool pool = false;  // the final hidden states of its sequences are pooled; the pipeline is built with embeddings
   // Each sequence has 1 + draft_tokens() rows, and the draft model makes the tokens of all but the first.
   bool round = false;
-  // (out rows): the number of the mask that the row's token is chosen under (see TENON_F_MASK), counted from 0, or -1; empty
-  // if no row has one. fill_mask sets the bits of a mask, which are 0. step() calls it, while the device computes if that
-  // has queues.
+  // (out rows): Each is the number of the mask that the row's token is chosen under (see TENON_F_MASK), from 0, or -1.
+  // It is empty if no row has one. fill_mask sets the bits of a mask, which are 0. step() calls it, while the device
+  // computes if that has queues.
   std::vector<int32_t> mask;
   std::function<void(int32_t number, std::span<uint32_t> bits)> fill_mask = {};
   // `prompts` sequences are still in their prompt and have `prompt_rows` of the rows; `drafted` rows are drafts.
@@ -147,8 +147,8 @@ class Pipeline {
   std::optional<ReadRate> read_rate() const;
 
   // Prepares a slot for a new sequence: its sampler's parameters and random key, empty states. overrides:
-  // "temperature.value" = text, checked against the samplers' schemas. cached: the tokens that the slot has adopted, which
-  // its samplers have to count. Throws Error(kRequest).
+  // "temperature.value" = text, checked against the samplers' schemas. `cached` are the tokens that the slot has
+  // adopted, which its samplers have to count. Throws Error(kRequest).
   using Override = std::pair<std::string, std::string>;
   void start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,
                       std::span<const int32_t> cached = {});
@@ -170,7 +170,8 @@ class Pipeline {
   Found find(std::span<const int32_t> tokens) const;
   // Makes what find() finds the beginning of a slot that has nothing, and returns its length.
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
-  // Lets find() find the slot's first tokens, which are in the cache, from now on. Empty: it finds nothing of the slot any more.
+  // Lets find() find the slot's first tokens, which are in the cache, from now on. If they are empty, it finds nothing
+  // of the slot any more.
   void share(uint32_t slot, std::span<const int32_t> tokens);
   // Returns what cells of this pipeline depend on; nothing unless the options have sessions.
   const std::vector<SessionFact>& session_facts() const;
@@ -225,10 +226,10 @@ class Pipeline {
     std::span<const float> values{};  // (rows, columns)
   };
   using Look = std::function<void(const ModuleResult& result)>;
-  // From now on every step runs op by op, and `look` is called with the results of these modules, in the
-  // order of their ops, once the step has ended, by the thread that calls step(). It does not throw, and what it is given
-  // is valid during the call. No paths: steps run as usual again. Throws Error(kUsage), which names what there is, for
-  // a path that no op leaves a result for.
+  // From now on every step runs op by op, and `look` is called with the results of these modules, in the order of their
+  // ops, once the step has ended, by the thread that calls step(). It does not throw, and what it is given is valid
+  // during the call. Without paths steps run as usual again. Throws Error(kUsage), which names what there is, for a
+  // path that no op leaves a result for.
   void look_at(std::vector<std::string> paths, Look look);
 
   // Returns the track on which this thread records, once the pipeline is loaded; without a recorder it records nothing.

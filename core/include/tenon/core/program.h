@@ -27,7 +27,7 @@ constexpr uint64_t align(uint64_t bytes) {
 // This says what a piece of memory is for. The plan and the reports go by it.
 enum class MemoryKind {
   kWeights,      // stores of the quantization sites, norms, biases
-  kMapped,       // weights used where the file's mapping has them: no allocation
+  kMapped,       // weights are used where the file's mapping has them: nothing is allocated
   kKvCache,      // stores of the cache
   kTables,       // constants that the host makes, such as rope's
   kState,        // step state, sampler parameters and state, what components keep
@@ -134,7 +134,7 @@ class Program {
     std::byte* thread_scratch = nullptr;
     uint64_t thread_scratch_stride = 0;
   };
-  // Turns ids into addresses; the storages have theirs by then. queue: the device's, if it has queues. overlap: ops
+  // Turns ids into addresses; the storages have theirs by then. `queue` is the device's, if it has queues. overlap: ops
   // that keep the overlap contract are launched before the op before them has ended.
   void link(const StorageTable& storages, const Memory& memory, void* queue = nullptr, bool overlap = false);
 

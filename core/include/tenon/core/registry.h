@@ -23,7 +23,7 @@ inline constexpr std::string_view kHostDevice = "host";
 struct ComponentInfo {
   std::string kind, name;
   std::string device;             // "cpu", "cuda", "host"; "" for kinds that need no device (tokenizer, weights, model)
-  std::filesystem::path library;  // empty: built in
+  std::filesystem::path library;  // if empty, it is built in
   std::string schema_hash, layout_hash, targets;  // as the library's note states them
   std::filesystem::path root;                     // the search root that it came from
 };
@@ -68,7 +68,7 @@ class Registry {
   // Adds one library, which shadows those of all roots. Throws Error(kPlugin), at `where` if that is given.
   void add_library(const std::filesystem::path& path, const SourcePosition& where = {});
 
-  std::vector<ComponentInfo> components(std::string_view kind = {}) const;  // sorted by kind, name and device
+  std::vector<ComponentInfo> components(std::string_view kind = {}) const;  // they are sorted by kind, name and device
   const std::vector<ScanNotice>& notices() const;
   std::vector<std::string> names(std::string_view kind, std::string_view device = {}) const;
 
@@ -107,7 +107,7 @@ class Instance {
   const LoadedComponent* component_ = nullptr;
   void* self_ = nullptr;
   std::string id_;
-  std::shared_ptr<const void> table_;  // a copy, widened to what this host knows
+  std::shared_ptr<const void> table_;  // this is a copy, widened to what this host knows
 };
 
 // Opens a library and returns the schema hash that its note should state, whatever it states. Throws Error(kPlugin) as

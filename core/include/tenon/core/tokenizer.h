@@ -32,13 +32,13 @@ struct TokenizerInfo {
   int32_t vocab_size = 0;  // ids are below it; the model's embedding may have more rows
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
-  std::vector<int32_t> end_of_generation;  // sorted: EOS, and the other tokens that end a turn or a text
+  std::vector<int32_t> end_of_generation;  // they are sorted: EOS, and the other tokens that end a turn or a text
   bool adds_bos = false;                   // encode() begins with BOS
   bool adds_eos = false;                   // encode() ends with EOS
   bool strips_first_space = false;         // encode() puts a space before the text, and decoding takes it away again
   std::string chat_template;               // Jinja, as published; "" = there is none
   std::string tool_chat_template;          // the one named tool_use, for conversations with tools; "" = there is none
-  // Names of special tokens that templates use besides those of BOS and EOS, with their texts: "unk_token", "<unk>".
+  // These are names of special tokens that templates use besides BOS and EOS, with their texts: "unk_token", "<unk>".
   std::vector<std::pair<std::string, std::string>> special_tokens;
 };
 
@@ -56,7 +56,7 @@ class Tokenizer {
   virtual std::vector<int32_t> encode_parts(std::span<const TextPart> parts, bool add_special) const = 0;
 
   // Returns what a token adds to the text, which may be any bytes, since a token may hold a piece of a character; for a
-  // control token its name, and "" for an id that the vocabulary does not have. Valid for the life of this object.
+  // control token its name, and "" for an id that the vocabulary does not have. It is valid as long as this object.
   virtual std::string_view bytes(int32_t id) const = 0;
   // Says whether the token steers a model and is no text: BOS, turn markers, the unknown token.
   virtual bool is_control(int32_t id) const = 0;
@@ -92,7 +92,7 @@ class StreamDetokenizer {
 
 std::string decode(const Tokenizer& tokenizer, std::span<const int32_t> ids, const DecodeOptions& options = {});
 
-// A tokenizer as the registry lists it.
+// This is a tokenizer as the registry lists it.
 struct TokenizerKind {
   std::string_view name;  // the value in TOML
   std::string_view doc;   // one line that says what it reads

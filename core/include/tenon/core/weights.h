@@ -71,11 +71,11 @@ class Weights {
 
 // These are options of single readers; the others do not look at them.
 struct WeightsOptions {
-  uint64_t seed = 1;                 // synthetic: the same seed gives the same weights on every machine
+  uint64_t seed = 1;                 // the same seed gives the same synthetic weights on every machine
   tenon_format format = TENON_BF16;  // synthetic: TENON_BF16, TENON_F16 or TENON_F32
 };
 
-// A reader as the registry lists it.
+// This is a reader as the registry lists it.
 struct WeightsReader {
   std::string_view name;                    // the value in TOML
   std::string_view doc;                     // one line that says what it accepts

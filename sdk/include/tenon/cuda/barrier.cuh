@@ -84,8 +84,8 @@ class Barrier {
         "l"(from), "r"(bytes), "r"(address_), "h"(ranks)
         : "memory");
   }
-  // Copies a box of a tensor. map: its CUtensorMap, in a kernel's parameters. Elements outside of the tensor become zeros
-  // and count as bytes.
+  // Copies a box of a tensor. `map` is its CUtensorMap, in a kernel's parameters. Elements outside of the tensor become
+  // zeros and count as bytes.
   __device__ __forceinline__ void copy_box(uint32_t to, const void* map, const BoxOrigin& at) const {
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], "

@@ -114,7 +114,7 @@ inline uint64_t selection_bytes(const CandidateGrid& g) {
   return g.rows * sizeof(Selection);
 }
 
-// Returns the greatest value of a block, in every thread. shared: one word for every warp.
+// Returns the greatest value of a block, in every thread. `shared` has one word for every warp.
 __device__ inline uint64_t block_max(uint64_t value, uint64_t* shared) {
   for (uint32_t d = kWarp / 2; d > 0; d /= 2) {
     const uint64_t other = __shfl_xor_sync(kAllLanes, value, d);
@@ -126,8 +126,8 @@ __device__ inline uint64_t block_max(uint64_t value, uint64_t* shared) {
   return value;
 }
 
-// The body of a kernel over entry_grid() that chooses one entry of each row. An entry whose score(row, i, logit) is minus
-// infinity or NaN is out. Writes the token, or 0 where all are out. A row's blocks meet in `selections`; the last one writes.
+// Chooses one entry of each row; a kernel over entry_grid() has this as its body. Entries with a score(row, i, logit)
+// of minus infinity or NaN are out. The last block that meets in `selections` writes the token, 0 if all are out.
 template <class Score>
 __device__ void select(const CandidateInput& in, int32_t* next, Selection* selections, Score score) {
   __shared__ uint64_t warps[kWarp];
@@ -169,8 +169,8 @@ Grid cluster_grid(void (*kernel)(P...), const CandidateGrid& g) {
   return {.blocks = {blocks, g.rows}, .threads = {kClusterThreads}, .cluster = blocks};
 }
 
-// Returns the greatest value of a cluster, in every thread. shared: one word for every warp and one more, which are not to be written
-// again before the cluster has met another time.
+// Returns the greatest value of a cluster, in every thread. `shared` has one word for every warp and one more, which
+// are not to be written again before the cluster has met another time.
 __device__ inline uint32_t cluster_max(uint32_t value, uint32_t* shared) {
   const auto cluster = this_cluster();
   value = __reduce_max_sync(kAllLanes, value);
@@ -185,7 +185,7 @@ __device__ inline uint32_t cluster_max(uint32_t value, uint32_t* shared) {
   return value;
 }
 
-// Sums of `value` over the threads before this one, and over all. shared: one for every warp.
+// Returns sums of `value` over the threads before this one, and over all. `shared` has one for every warp.
 template <class T>
 struct Scan {
   T before, all;

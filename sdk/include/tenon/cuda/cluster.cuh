@@ -1,4 +1,4 @@
-// The cluster that a block is in (op.h: Grid::cluster), whose blocks read each other's shared memory.
+// This gives the cluster that a block is in (op.h: Grid::cluster), whose blocks read each other's shared memory.
 #pragma once
 
 #include <cooperative_groups.h>

@@ -79,7 +79,7 @@ struct BitPlane {
   uint32_t words_[Bits];
 };
 
-// Integers of 1 to 6 bits as planes of 4, 2 and 1 bits, as many as it takes: [the lowest bits, the widest plane] first.
+// These are integers of 1 to 6 bits as planes of 4, 2 and 1 bits, as many as it takes, the lowest bits first.
 template <uint32_t Bits, int Bias = 0>
 struct PlaneWeights : IntegerWeights<Bias> {
   static_assert(Bits >= 1 && Bits <= 6);  // 16 times too large they are still denormal halves, with room for kWith
@@ -239,9 +239,9 @@ struct FloatWeights : Codes {
   }
 };
 
-// Small floats of 6 bits as two planes, so that a shift and a mask of either put their bits where a half has them: of each
-// code the lower four bits, [lane][32 k][row g, row g + 8] u32, then its sign and the bit below that, [lane][row g, row g + 8]
-// u32. Both halves of a word are alike, for k0 and k0 + 2 of its k-steps and for k0 + 1 and k0 + 3.
+// Small floats of 6 bits are two planes, so that a shift and a mask of either put their bits where a half has them: of
+// a code the lower four bits, [lane][32 k][row g, row g + 8] u32, then its sign and the bit below that, [lane][row g,
+// row g + 8] u32. Both halves of a word are alike, for k0 and k0 + 2 of its k-steps and for k0 + 1 and k0 + 3.
 template <class SmallFloat>
 struct SixBitFloats {
   static_assert(SmallFloat::kBits == 6);
@@ -251,19 +251,19 @@ struct SixBitFloats {
   static constexpr uint32_t kLower = 512, kBytes = kLower + 256;
   static __device__ float value(uint32_t q) { return SmallFloat::value(q); }
 
-  // The words of a row that have its codes of a k-step.
+  // These words of a row have its codes of a k-step.
   struct Words {
     uint32_t lower, upper;
   };
   // Returns two codes as the two halves of a register, which have the numbers / kUnit.
-  // step: of 64 k; second: k0 + 2 and k0 + 3.
+  // `step` is one of 64 k; `second` means k0 + 2 and k0 + 3.
   static constexpr __host__ __device__ uint32_t halves(const Words& w, uint32_t step, uint32_t second) {
     constexpr uint32_t kBoth = 0x00010001, kNibble = (15U << kFirstBit) * kBoth,
                        kPair = (1U << (kFirstBit + 4) | 0x8000U) * kBoth;
     return (rotated(w.lower, kFirstBit - lower_bit(step, second)) & kNibble) |
            (rotated(w.upper, kFirstBit + 4 - upper_bit(step, second)) & kPair);
   }
-  // Adds a code to words that are zero there. odd: k0 + 1 or k0 + 3.
+  // Adds a code to words that are zero there. `odd` means k0 + 1 or k0 + 3.
   static constexpr __host__ __device__ void add(Words& w, uint32_t step, uint32_t second, uint32_t odd, uint32_t q) {
     const uint32_t bit = 16 * odd + upper_bit(step, second);
     w.lower |= (q & 15) << (16 * odd + lower_bit(step, second));
@@ -373,7 +373,7 @@ struct BookWeights {
   }
 
  private:
-  // Two registers of an A fragment a byte, from the table.
+  // A byte gives two registers of an A fragment, from the table.
   static __device__ __forceinline__ void look_up(uint32_t word, uint32_t (&a)[4]) {
     constexpr uint32_t kEntry = 4 * kCopies, kByte = 0x4440;  // kEntry: bytes of a byte's copies
     const uint32_t own = shared_address(table()) + lane_id() % kCopies * 4;
@@ -382,7 +382,7 @@ struct BookWeights {
   }
   // Does the same without the table. A permutation of bytes looks up four codes of 3 bits, and bit 3 chooses between two of them.
   static __device__ __forceinline__ void permute(uint32_t word, uint32_t (&a)[4]) {
-    const uint32_t in_upper = word << 4;  // bits 3 of even codes, where odd ones have theirs: at the top of bytes
+    const uint32_t in_upper = word << 4;  // bits 3 of even codes go where odd ones have theirs: at the top of bytes
     const uint32_t choice[2] = {permuted_bytes(word, in_upper, 0x9d8c), permuted_bytes(word, in_upper, 0xbfae)};
     const uint32_t codes = word & 0x77777777;
     constexpr Halves kHalves = halves();

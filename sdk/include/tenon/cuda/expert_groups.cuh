@@ -1,5 +1,5 @@
-// The rows of a routed product in groups that share an expert, for kernels that multiply several rows of x by weights that
-// they read once. One small kernel makes the groups from the rows' experts.
+// The rows of a routed product are put in groups that share an expert, for kernels that multiply several rows of x by
+// weights that they read once. One small kernel makes the groups from the rows' experts.
 //
 // Example: rows 0 to 4 have the experts 7, 2, 7, 2, 7 of 8. There are min(5, 5 / 16 + 8 + 1) = 5 groups: (2: rows 1, 3),
 // (7: rows 0, 2, 4), and three without rows. The order of rows within a group may be any.
@@ -18,7 +18,7 @@ namespace tenon::cuda {
 struct ExpertGroups {
   static constexpr uint32_t kRows = 16, kWords = 1 + kRows;
 
-  // The number of groups that is enough for any routing: full ones, and one more for each expert and for skipped rows.
+  // Returns a number of groups for any routing: full ones, and one more for each expert and for skipped rows.
   static uint32_t most(uint32_t rows, uint32_t experts) { return std::min(rows, rows / kRows + experts + 1); }
   // These return fields of a group, by reference where the groups may be written.
   template <class T>

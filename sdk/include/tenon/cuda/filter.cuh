@@ -1,5 +1,5 @@
-// Samplers that leave out candidates and keep their form (dense or sparse), a row by a cluster of blocks. They are recorded as
-// tenon/sdk/cpu/filter.h says; write_kept() there is their naive twin.
+// These samplers leave out candidates and keep their form (dense or sparse); a row is done by a cluster of blocks. They
+// are recorded as tenon/sdk/cpu/filter.h says; write_kept() there is their naive twin.
 #pragma once
 
 #include "tenon/cuda/candidates.cuh"
@@ -18,8 +18,8 @@ struct Kept {
   int32_t *id, *count;
 };
 
-// Ends the body of a kernel over cluster_grid(): writes the candidates for which keep(logit, id) is true. shared: one word for
-// every warp.
+// Ends the body of a kernel over cluster_grid(): writes the candidates for which keep(logit, id) is true. `shared` has
+// one word for every warp.
 template <class Keep>
 __device__ void write_kept(const CandidateInput& in, const CandidateRow& row, const Kept& kept, uint32_t* shared,
                            Keep keep) {
@@ -44,7 +44,8 @@ __device__ void write_kept(const CandidateInput& in, const CandidateRow& row, co
   if (threadIdx.x == 0) kept.count[row.row] = static_cast<int32_t>(n);
 }
 
-// Returns the greatest logit of a row, in every thread of its cluster; minus infinity if none is in. shared: see cluster_max().
+// Returns the greatest logit of a row, in every thread of its cluster; minus infinity if none is in. For `shared`, see
+// cluster_max().
 __device__ inline float greatest_of_row(const CandidateRow& row, uint32_t* shared) {
   uint32_t most = 0;
   for_each_entry(row, [&](uint32_t, float logit) {

@@ -38,7 +38,7 @@ struct RowPair {
 // kSpread = 2, and kScaled and kStaggered are true.
 template <class F>
 concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weights)[2][8], float sum, RowInfo row) {
-  // Each value of x is split into two numbers of this type. void: x stays f32.
+  // Each value of x is split into two numbers of this type. If it is void, x stays f32.
   typename F::Half;
   // A segment has kBlocks blocks of 32 k, which are kSegmentK = 32 * kBlocks, in kSegmentBytes bytes.
   { F::kBlocks } -> std::convertible_to<uint32_t>;
@@ -46,17 +46,19 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   { F::kSegmentBytes } -> std::convertible_to<uint32_t>;
   // A lane keeps so many sums for a tile and a row block of paired x.
   { F::kAcc } -> std::convertible_to<uint32_t>;
-  // This many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0: no groups.
+  // This many k share a scale, and are a group. A format with kNeedsSums needs the sum of x over each group. 0 means no
+  // groups.
   { F::kGroup } -> std::convertible_to<uint32_t>;
   // This many groups of one row of x lie side by side in columns of B and are scaled at once.
   { F::kSpread } -> std::convertible_to<uint32_t>;
-  // true: x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
+  // If true, x is first scaled by a power of two, so that its greatest magnitude is near 2^14.
   { F::kScaled } -> std::convertible_to<bool>;
-  // true: finish() needs the sum over all of x (RowInfo::total).
+  // If true, finish() needs the sum over all of x (RowInfo::total).
   { F::kTotal } -> std::convertible_to<bool>;
-  // true: each row has a scale in a second store, by packed row. Products multiply the row's finished sum by it.
+  // If true, each row has a scale in a second store, by packed row. Products multiply the row's finished sum by it.
   { F::kRowScales } -> std::convertible_to<bool>;
-  // true: of each 4 k the last two have weights that are 16 times too large, so x has to be 16 times too small there.
+  // If true, the last two of each 4 k have weights that are 16 times too large, so x has to be 16 times too small
+  // there.
   { F::kStaggered } -> std::convertible_to<bool>;
   // Makes a warp's sum, but for the row's scale, from what partial() gave.
   { F::finish(sum, row) } -> std::same_as<float>;
@@ -73,7 +75,7 @@ concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_blo
   // There are kRows rows of x. kSpreads: groups of k lie side by side in columns of B (PackedFormat's kSpread).
   { X::kRows } -> std::convertible_to<int>;
   { X::kSpreads } -> std::convertible_to<bool>;
-  // true: a row is two columns of B, its high and its low parts. false: it is one column.
+  // If true, a row is two columns of B, its high and its low parts; else it is one column.
   { X::kPaired } -> std::convertible_to<bool>;
   x.seek(segment);
   // Returns the lane's fragment of B for the 32 k of a block and a row block: two k-steps of two registers. For a format that
@@ -96,8 +98,8 @@ template <class F, class X, int kTiles, int kRowBlocks>
 concept Multiplies = PackedFormat<F> && PreparedX<X> &&
                      requires(float (&acc)[kTiles][kRowBlocks][kSumsOf<F, X>], const uint32_t (&segment)[kTiles], X& x,
                               const float (&sums)[F::kAcc]) {
-                       // acc[tile][row block] += weights * x, for the first tiles, of which there may be fewer than
-                       // kTiles. segment[tile]: an address in shared memory.
+                       // Computes acc[tile][row block] += weights * x, for the first tiles, of which there may be fewer
+                       // than kTiles. segment[tile] is an address in shared memory.
                        F::template multiply<kTiles>(acc, segment, x);
                        F::template multiply<1>(acc, segment, x);
                        // If x is paired, returns the sums of row 4 * row_block + lane % 4 of x. If x is a single row,
@@ -127,7 +129,7 @@ inline constexpr bool kSparse = requires { F::kSparse; };
 template <class F>
 inline constexpr uint32_t kMatvecTableBytes = kSparse<F> ? 0 : kTableBytes<F>;
 
-// true: the format needs the sums of x over each kGroup k.
+// If true, the format needs the sums of x over each kGroup k.
 template <class F>
 inline constexpr bool kNeedsSums = false;
 template <class F>
@@ -278,7 +280,7 @@ struct F32Format {
 #pragma unroll
     for (int t = 0; t < kPresent; ++t) multiply_tile(acc[t], segment[t], x);
   }
-  // acc[row block][2 * (row % 4) + (0: row g, 1: row g + 8)]
+  // The axes are acc[row block][2 * (row % 4) + (0: row g, 1: row g + 8)].
   template <int kRowBlocks, PreparedX X>
   static __device__ __forceinline__ void multiply_tile(float (&acc)[kRowBlocks][kAcc], uint32_t segment, X& x) {
 #pragma unroll 1  // registers

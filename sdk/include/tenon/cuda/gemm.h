@@ -1,5 +1,5 @@
-// Products of many rows (prefill) through cuBLASLt, with what stands around them: for weight schemes whose weights are,
-// or have just been made, dense. The plugin links cuBLASLt: tenon_add_plugin(... LIBRARIES CUDA::cublasLt).
+// This multiplies many rows (prefill) through cuBLASLt, with what stands around that, for schemes whose weights are, or
+// have just been made, dense. The plugin links cuBLASLt: tenon_add_plugin(... LIBRARIES CUDA::cublasLt).
 //
 // Recorded are up to three kinds of op:
 //   1. x to the weights' type, normalized on the way (gemm_rows.cuh), into a temporary. f16 saturates at 65504. Not where

@@ -1,4 +1,4 @@
-// Ops that go over rows at the memory's speed, around a product of many rows. Rows may be strided; with whole vectors
+// These ops go over rows at the memory's speed, around a product of many rows. Rows may be strided; with whole vectors
 // of 8 elements everywhere, 16-byte accesses are used.
 //   record_norm_rows      y = convert(x) or convert(rmsnorm(x)); f32 to f16, bf16 or f32
 //   record_silu_mul_rows  y = silu(gate) * up; f32, f16 or bf16 to the same or, of halves, f32

@@ -56,7 +56,7 @@ struct ProductPointers {
   void* workspace;                   // kGemmWorkspaceBytes
 };
 
-// Whatever the choice of an algorithm may depend on: Product's numbers, the alignment of all pointers, 1 if y is the
+// The choice of an algorithm may depend on these: Product's numbers, the alignment of all pointers, 1 if y is the
 // addend.
 using ProductKey = std::array<int64_t, 11>;
 inline ProductKey product_key(const Product& p, const ProductPointers& at) {
@@ -68,7 +68,7 @@ inline ProductKey product_key(const Product& p, const ProductPointers& at) {
           p.in,   p.out, p.biased, alignment,  at.addend == at.y};
 }
 
-// Named, since nvcc's front end fails on containers of cuBLASLt's unnamed struct.
+// The struct has a name, since nvcc's front end fails on containers of cuBLASLt's unnamed struct.
 struct Algorithm {
   cublasLtMatmulAlgo_t raw;
 };
@@ -161,7 +161,7 @@ class LtProduct {
   cublasLtMatrixLayoutOpaque_t w_, x_, y_, addend_;
 };
 
-// The median of a few runs; infinite if the algorithm does not run.
+// Returns the median of a few runs; infinite if the algorithm does not run.
 inline float median_ms(LtProduct& product, const Algorithm& algorithm, cudaStream_t stream) {
   if (product.run(algorithm, stream) != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<float>::infinity();
   std::array<float, 5> ms{};
@@ -181,7 +181,7 @@ inline float median_ms(LtProduct& product, const Algorithm& algorithm, cudaStrea
   return ms[ms.size() / 2];
 }
 
-// The algorithms known for a GPU, from the file and from this process's own measurements.
+// This has the algorithms known for a GPU, from the file and from this process's own measurements.
 class TuningFile {
  public:
   using Known = std::map<ProductKey, Algorithm>;
@@ -233,7 +233,7 @@ class TuningFile {
     }
   }
 
-  // Written beside and renamed, so that a reader finds the old file or the new one. Failure costs another measurement.
+  // It is written beside and renamed, so that a reader finds the old or the new file. A failure costs a measurement.
   void write() const {
     std::error_code ignored;
     std::filesystem::create_directories(path_.parent_path(), ignored);
@@ -253,11 +253,11 @@ class TuningFile {
     }
   }
 
-  std::filesystem::path path_;  // empty: no place
+  std::filesystem::path path_;  // if empty, there is no place
   Known known_;
 };
 
-// One GPU's handle and choices, for the plugin library's life, which is the process's. Call under its mutex.
+// This holds one GPU's handle and choices as long as the plugin's library, so the process. Call it under its mutex.
 class ProductRunner {
  public:
   explicit ProductRunner(int device) : file_(device) { TENON_CUBLASLT_CHECK(cublasLtCreate(&handle_)); }
@@ -297,7 +297,7 @@ class ProductRunner {
     if (proposals.empty()) refuse(key);
     cudaStreamCaptureStatus capture{};
     TENON_CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
-    if (capture != cudaStreamCaptureStatusNone) return proposals.front();  // to be measured when there is a chance
+    if (capture != cudaStreamCaptureStatusNone) return proposals.front();  // it is measured when there is a chance
     if (!tuning || in_place) return chosen_[key] = proposals.front();      // a second run would add the addend twice
     chosen_[key] = fastest(product, proposals, stream);
     file_.put(key, chosen_[key]);

@@ -33,7 +33,7 @@ struct PlainBytes {
 // 2 bytes = 64; the pair of row 9 and group 1 is at byte 64 + 1 * 8 + 4 = 76.
 template <class S>
 concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n, const typename S::Words& words) {
-  // kOffsets: there are offsets. kRowScales: a group's scale is multiplied by its row's (PackedFormat's kRowScales).
+  // kOffsets: scales have offsets. kRowScales: a group's scale is multiplied by its row's (PackedFormat's kRowScales).
   { S::kOffsets } -> std::convertible_to<bool>;
   { S::kRowScales } -> std::convertible_to<bool>;
   // The groups' scales begin after kHeader bytes, and each group has kGroupBytes.

@@ -17,7 +17,7 @@ namespace tenon::cuda {
 template <class W>
 concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t n, uint32_t (&a)[4],
                                 const uint8_t* from, uint32_t (&q)[2][8], uint8_t* to, const uint32_t (&row_q)[8]) {
-  // true: q are integers, as denormal halves in fragments; else fragments have the numbers that q stand for.
+  // If true, q are integers, as denormal halves in fragments; else fragments have the numbers that q stand for.
   { W::kIntegers } -> std::convertible_to<bool>;
   // It is subtracted from integers; else 0.
   { W::kBias } -> std::convertible_to<int>;

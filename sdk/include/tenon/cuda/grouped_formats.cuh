@@ -1,4 +1,4 @@
-// Formats (formats.cuh) of few bits whose weights share a scale, and an offset where there is one, in groups along k:
+// These are formats (formats.cuh) of few bits whose weights share a scale, and perhaps an offset, in groups along k:
 //
 //   w = s * (q - bias) + z,  q unsigned integers, or the numbers that codes stand for
 //

@@ -43,7 +43,7 @@ struct HalfFragments<Int8Format<Blocks>> {
 #pragma unroll
     for (uint32_t b = 0; b < 2; ++b) {
       const uint4 w = load_shared(segment + 512 * (2 * bundle + b) + 16 * lane_id());
-      const uint32_t words[4] = {w.x, w.y, w.z, w.w};  // rows g and g + 8 of one k-step, then of the next
+      const uint32_t words[4] = {w.x, w.y, w.z, w.w};  // they are rows g and g + 8 of one k-step, then of the next
 #pragma unroll
       for (uint32_t i = 0; i < 8; ++i) {
         const uint32_t word = words[i / 4 * 2 + i % 2];
@@ -97,7 +97,7 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
     if constexpr (kZeroPoints) return ScalesOf::zero(words, row);
     return ScalesOf::offset(words, row);
   }
-  // bits: two halves of 1024 and an integer; late: of weights that are 16 times too large in a staggered format.
+  // `bits` are two halves of 1024 and an integer; `late` ones are 16 times too large in a staggered format.
   static __device__ __forceinline__ uint32_t scaled_integers(uint32_t bits, bool late, __half2 scale, __half2 offset) {
     constexpr float kUp = Weights::kStaggered ? 16 : 1;
     const float up = late ? kUp : 1;

@@ -65,7 +65,7 @@ void with_element(uint32_t codec, F&& f) {
   }
 }
 
-// The SDK's codecs with the GPU's own conversions, which round alike.
+// These are the SDK's codecs with the GPU's own conversions, which round alike.
 struct KvF16 : sdk::KvF16 {
   __device__ static float decode(Element e, float) { return __half2float(__ushort_as_half(e)); }
   __device__ static Element encode(float x, float) { return __half_as_ushort(__float2half_rn(x)); }
@@ -97,7 +97,8 @@ void with_kv_codec(uint32_t format, F&& f) {
   throw sdk::Refused(std::string("no codec of a cache stores ") + tenon_format_name(format));
 }
 
-// The codec of TENON_U8 where keys have zeros and steps for each dimension (KvCells::channel()). It decodes values alone.
+// This codec of TENON_U8 is for keys with zeros and steps for each dimension (KvCells::channel()). It decodes values
+// only.
 struct KvI4ByChannel : sdk::KvI4 {};
 template <class C>
 inline constexpr bool kKeysByChannel = std::is_same_v<C, KvI4ByChannel>;
@@ -127,7 +128,7 @@ class KvCells {
     const int32_t p = page(cell);
     return p < 0 ? nullptr : base_ + p * plane_.page + inside(cell) * plane_.cell;
   }
-  // The scale of a cell that has a page.
+  // Returns the scale of a cell that has a page.
   __device__ char* scale_at(uint32_t cell) const {
     return scales_ + page(cell) * plane_.scale_page + inside(cell) * plane_.scale_cell;
   }
@@ -188,12 +189,12 @@ class KvRows {
     shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(m.layout.page_cells)));
   }
 
-  // The elements of token t, which is below the layout's capacity; nullptr if the token has no page.
+  // Returns the elements of token t, which is below the layout's capacity; nullptr if the token has no page.
   __device__ char* at(uint32_t t) const {
     const int32_t page = pages_[t >> shift_];
     return page < 0 ? nullptr : base_ + page * page_stride_ + (t & ((1u << shift_) - 1)) * cell_stride_;
   }
-  // Tokens from t on, at most n, that follow each other at the plane's token stride.
+  // Returns how many tokens from t on, at most n, follow each other at the plane's token stride.
   __device__ uint32_t run(uint32_t t, uint32_t n) const { return min(n, (1u << shift_) - (t & ((1u << shift_) - 1))); }
   __device__ int64_t stride() const { return cell_stride_; }
 

@@ -18,10 +18,10 @@ struct LoadedRows {
   uint32_t k;
   uint32_t column;  // the first row is this column of y
   TileMap map;
-  uint8_t* store;  // the packed one, of the rows' expert
+  uint8_t* store;  // this is the packed store of the rows' expert
 
   __device__ uint32_t packed_row(uint32_t row) const { return map.packed_row(column + row); }
-  // Weight i of a row that is stored in f32, f16 or bf16; 0 past the row's end.
+  // Returns weight i of a row that is stored in f32, f16 or bf16; 0 past the row's end.
   __device__ float weight(uint32_t row, uint32_t i) const {
     if (i >= k) return 0;
     const size_t at = size_t{row} * k + i;
@@ -29,7 +29,7 @@ struct LoadedRows {
     if (format == TENON_F16) return __half2float(static_cast<const __half*>(data)[at]);
     return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[at]);
   }
-  // The segment that weight i of a row goes to, and the place in it of the weights i..i+3.
+  // Returns the segment that weight i of a row goes to, and the place in it of the weights i..i+3.
   template <class F>
   __device__ uint8_t* segment(uint32_t row, uint32_t i) const {
     return store + segment_offset<F>(k, packed_row(row), i);

@@ -25,7 +25,7 @@ namespace tenon::cuda {
 template <class T>
 concept HalfType = std::same_as<T, __half> || std::same_as<T, __nv_bfloat16>;
 
-// Two floats as two halves in a register, the first in its lower 16 bits.
+// Returns two floats as two halves in a register, the first in its lower 16 bits.
 template <HalfType Half>
 __device__ __forceinline__ uint32_t to_halves(float first, float second) {
   uint32_t bits;
@@ -36,8 +36,8 @@ __device__ __forceinline__ uint32_t to_halves(float first, float second) {
   }
   return bits;
 }
-// Bytes of two words, 0 to 3 of `low` and 4 to 7 of `high`, by the selectors of prmt, one in every 4 bits; with 8 added, a byte is
-// its sign throughout, which __byte_perm() does not do.
+// Returns bytes of two words, 0 to 3 of `low` and 4 to 7 of `high`, by the selectors of prmt, one in every 4 bits; with
+// 8 added, a byte is its sign throughout, which __byte_perm() does not do.
 __device__ __forceinline__ uint32_t permuted_bytes(uint32_t low, uint32_t high, uint32_t selectors) {
   uint32_t bytes;
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(selectors));

@@ -1,5 +1,5 @@
-// A row of numbers that the threads of a block go over several times, 8 at a time: as many as rounding wants, which has to know
-// the norm and the largest number first. The row is copied to shared memory, where it fits: L2 would be read as often.
+// The threads of a block go over a row several times, 8 numbers at a time: rounding has to know the norm and the
+// largest number first. The row is copied to shared memory, where it fits: L2 would be read as often.
 //
 //   extern __shared__ uint4 held[];
 //   OctetRow<float, true, true> row(x, k, held);
@@ -16,8 +16,8 @@
 
 namespace tenon::cuda {
 
-// X: float or __half. kWide: octets are whole and lie at whole 16 bytes. kHeld: they are in shared memory, k numbers of X, the
-// n-th 16 bytes of all octets together, so that the lanes of a warp use all banks.
+// X is float or __half. kWide: octets are whole and lie at whole 16 bytes. kHeld: they are in shared memory, k numbers
+// of X, the n-th 16 bytes of all octets together, so that the lanes of a warp use all banks.
 template <class X, bool kWide, bool kHeld>
 class OctetRow {
  public:
@@ -54,7 +54,7 @@ class OctetRow {
     for (uint32_t i = 0; i < 8; ++i) v[i] = static_cast<float>(both.numbers[i]);
   }
 
-  // The numbers after RMSNorm, whose weights are f32[k] at whole 16 bytes if octets are; factor: of the row.
+  // Applies RMSNorm, whose weights are f32[k] at whole 16 bytes if octets are; `factor` is the row's.
   __device__ void normalize(uint32_t octet, float factor, const float* norm, float (&v)[8]) const {
     alignas(16) float weights[8] = {};
     if constexpr (kWide) {

@@ -41,7 +41,7 @@ bool has_clusters(void (*kernel)(P...)) {
   return attributes.ptxVersion >= kSince;
 }
 
-// The host's side of one launch of an op: addresses, stream, and how its kernels are to be launched.
+// This is the host's side of one launch of an op: addresses, stream, and how its kernels are to be launched.
 class Launch {
  public:
   explicit Launch(const tenon_launch* raw) : raw_(raw) {}
@@ -53,11 +53,11 @@ class Launch {
     return static_cast<T*>(raw_->ptr[operand]);
   }
   template <class T = void>
-  T* scratch() const {  // OpSpec::scratch_bytes, which other ops use too: kernels touch it after the wait
+  T* scratch() const {  // it has OpSpec::scratch_bytes; other ops use it too, so kernels touch it after the wait
     return static_cast<T*>(raw_->scratch);
   }
   template <class T = void>
-  T* zeroed() const {  // OpSpec::zeroed_bytes, the op's own: zero when it starts, and it leaves them zero
+  T* zeroed() const {  // it has OpSpec::zeroed_bytes of the op's own; the op finds and leaves them zero
     return static_cast<T*>(raw_->zeroed);
   }
   // Says whether the host chose large blocks (block_size.h). It does so only if the op names them in OpSpec::blocks.

@@ -37,7 +37,7 @@ struct TileMap {
     const uint32_t half = columns / 2, second = column >= half ? 1 : 0, i = column - second * half;
     return i / 8 * kTileRows + second * 8 + i % 8;
   }
-  // UINT32_MAX for a row that is there to fill the tile.
+  // Returns UINT32_MAX for a row that is there to fill the tile.
   __host__ __device__ uint32_t column(uint32_t packed_row) const {
     if (halves == 0) return packed_row < columns ? packed_row : UINT32_MAX;
     const uint32_t i = packed_row / kTileRows * 8 + packed_row % 8, second = packed_row % kTileRows / 8;

@@ -1,4 +1,4 @@
-// The ops that a scheme with packed weights records: their arguments, their operands, and how they are launched.
+// A scheme with packed weights records these ops: here are their arguments, their operands, and their launches.
 #pragma once
 
 #include <concepts>
@@ -31,12 +31,12 @@ concept PackedProduct = requires(const MatvecArgs& a, const MatvecPointers& p, c
 struct PackedArgs : MatvecArgs {
   uint32_t has_norm, has_bias, has_addend, padding;
 };
-// The operands of a product, in order. x is as it is or prepared. From kScales on they are there only where the format,
-// the site or the claimed chains have them; kRouting has the rows' experts or, of prepared rows, their groups.
+// A product has these operands in order. x is as it is or prepared. From kScales on they are there only where the
+// format, the site or the claimed chains have them; kRouting has the rows' experts or, of prepared rows, their groups.
 struct PackedOperand {
   enum : uint32_t { kY, kX, kLive, kWeights, kScales, kRouting, kNorm, kBias, kAddend };
 };
-// The operands of the op that prepares x, in order. kRouting and kNorm are there as in the product.
+// These are the operands of the op that prepares x, in order. kRouting and kNorm are there as in the product.
 struct PrepareOperand {
   enum : uint32_t { kPrepared, kX, kLive, kRouting, kNorm };
 };

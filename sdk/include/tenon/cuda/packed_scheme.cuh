@@ -38,7 +38,7 @@ struct AnyFormat {
 template <class T>
 concept PackingScheme = requires(const T& scheme, std::span<const tenon_format> sources, PackedSite& site,
                                  const tenon_rows& rows, void* const* store, const tenon_linear& linear) {
-  // true: it takes routed sites, too.
+  // If true, it takes routed sites, too.
   { T::kRouted } -> std::convertible_to<bool>;
   // Returns the format that the file has a matrix in, of a routed site the first expert's; throws Refused.
   { T::source(linear, 0U) } -> std::same_as<tenon_format>;

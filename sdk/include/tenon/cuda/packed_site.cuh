@@ -1,4 +1,4 @@
-// A site as a scheme that packs weights keeps it, and whether the scheme takes a site on.
+// This is a site as a scheme that packs weights keeps it; it says whether the scheme takes a site on.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ struct PackedSite {
 
   tenon_format source_of(const tenon_rows& src) const { return source[src.mat % rows.size()]; }
   uint32_t expert_of(const tenon_rows& src) const { return src.mat / static_cast<uint32_t>(rows.size()); }
-  // The first scale of the rows' expert in a store of scales.
+  // Returns the first scale of the rows' expert in a store of scales.
   float* scales(void* store, const tenon_rows& src) const {
     return static_cast<float*>(store) + size_t{expert_of(src)} * map.tiles() * kTileRows;
   }
@@ -53,7 +53,7 @@ __host__ __device__ inline bool is_float(tenon_format format) {
 
 namespace detail {
 
-// The number of ops of an epilogue that a product takes: [BIAS] [ADD or SILU_MUL].
+// Returns how many ops of an epilogue a product takes: [BIAS] [ADD or SILU_MUL].
 inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
   uint32_t n = !ops.empty() && ops[0].id == TENON_F_BIAS ? 1 : 0;
   if (n < ops.size() && (ops[n].id == TENON_F_ADD || (ops[n].id == TENON_F_SILU_MUL && halves))) ++n;
@@ -63,7 +63,7 @@ inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
 // Throws Refused with the reason why a site is not taken on. source(s, i) throws for matrices that the scheme does not read.
 template <class Source>
 void check_site(const tenon_linear& s, const Source& source, bool routed) {
-  // Products of 32 bits hold; a row of x fits in shared memory.
+  // Up to these sizes products of 32 bits hold, and a row of x fits in shared memory.
   constexpr int64_t kMostRows = 1 << 24, kMostColumns = 56 << 10;
   if (s.experts != 0 && !routed) {
     throw sdk::Refused("expert matrices are not supported; only dense models run with this scheme");

@@ -1,4 +1,4 @@
-// Samplers that change the logits of tokens that the sequence holds; see tenon/sdk/cpu/penalty.h.
+// These samplers change the logits of tokens that the sequence holds; see tenon/sdk/cpu/penalty.h.
 #pragma once
 
 #include "tenon/cuda/candidates.cuh"

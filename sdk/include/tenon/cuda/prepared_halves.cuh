@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   extern __shared__ __align__(128) float values[];
   __shared__ RowMeasure of_warp[kMostPrepareThreads / 32];
   trigger();
-  float weight[8];  // the norm's weights for the thread's next octet: the first of them come before the wait
+  float weight[8];  // these are the norm's weights for the thread's next octet: the first come before the wait
   if (p.norm != nullptr) load_octet(p.norm, 8 * threadIdx.x, a.k, weight);
   wait();
   const uint32_t row = blockIdx.x, all = to.blocks * kPreparedK, live = min(*p.live, a.rows);
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   const RowScale scale = row_scale<F>(a, p.norm, measure);
   if (threadIdx.x == 0) reinterpret_cast<float*>(p.prepared + to.factors())[row] = scale.factor;
   if constexpr (F::kScaled) {
-    // 16 bytes at a time, what a core has of a row: of the two k-steps in 32 k, one's first or second half.
+    // It takes 16 bytes at a time, what a core has of a row: of the two k-steps in 32 k, one's first or second half.
     for (uint32_t piece = threadIdx.x; piece < all / 8; piece += blockDim.x) {
       const float up = F::kStaggered && piece % 2 == 1 ? scale.scale / 16 : scale.scale;
       uint32_t out[4];
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     if (lane_id() == 0) of_warp[row][warp / kRows] = measure;
     __syncthreads();
   }
-  // A lane's row, and which of the four pieces of 32 k it makes.
+  // This is a lane's row, and which of the four pieces of 32 k it makes.
   const uint32_t row = lane_id() % kRows, quarter = lane_id() / kRows, k_there = there(row);
   RowMeasure measure;
   if (F::kScaled || p.norm != nullptr) {

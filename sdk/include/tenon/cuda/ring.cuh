@@ -17,7 +17,7 @@
 
 namespace tenon::cuda {
 
-// The segments that fill a stage.
+// These segments fill a stage.
 struct StageSource {
   const uint8_t* segment;  // the first tile's segment, in device memory
   size_t tile_bytes;       // the second tile's segment is so many bytes further

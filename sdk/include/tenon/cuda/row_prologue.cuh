@@ -35,7 +35,7 @@ struct StagedOctet {
 template <class S>
 concept RowSink = requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint2 codes,
                            uint32_t group, float sum) {
-  // true: it takes low parts. false: sums leave them out too.
+  // If true, it takes low parts; else sums leave them out too.
   { S::kPaired } -> std::convertible_to<bool>;
   // Takes an octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
   sink.put_octet(octet, high, low);
@@ -227,8 +227,8 @@ __device__ __forceinline__ void put_staged(const OwnOctets<F>& own, const uint8_
 
 }  // namespace detail
 
-// After the wait and, if there is a norm, after stage_norm(): prepares the warp's share of a row. stage: in shared memory,
-// 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage.
+// After the wait and, if there is a norm, after stage_norm(): prepares the warp's share of a row. `stage` is in shared
+// memory, 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage.
 template <PackedFormat F, RowSink Sink>
 __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
   const OwnOctets<F> own(s.segments, warp);

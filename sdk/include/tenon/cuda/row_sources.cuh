@@ -42,7 +42,7 @@ struct PreparedRows {
   __host__ __device__ size_t bytes() const { return factors() + rows * sizeof(float); }
 };
 
-// true: the fragments of a whole segment stay in registers, so that they are loaded once for all tiles.
+// If true, the fragments of a whole segment stay in registers, so that they are loaded once for all tiles.
 template <PackedFormat F>
 inline constexpr bool kHoldsSegment = F::kBlocks <= 4 && !std::is_void_v<typename F::Half>;
 
@@ -87,7 +87,7 @@ class SharedRow {
   static __device__ __forceinline__ uint32_t octet_offset(uint32_t block) {
     return block * 128 + lane_id() / 4 % 2 * 64 + lane_id() % 4 * 16;
   }
-  // The lane / 8 that holds a block; with groups of 16, the lane's k of it.
+  // Returns the lane / 8 that holds a block; with groups of 16, the lane's k of it.
   static __device__ __forceinline__ uint32_t owner(uint32_t block) {
     if constexpr (F::kSpread == 1) {
       return 0;

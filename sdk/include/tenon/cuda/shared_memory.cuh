@@ -69,7 +69,7 @@ __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Orders this thread's stores to shared memory before what the copy engine and wgmma read there. sm_90.
+// Orders this thread's stores to shared memory before what the copy engine and wgmma read there. It needs sm_90.
 __device__ __forceinline__ void fence_async() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

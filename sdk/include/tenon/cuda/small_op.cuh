@@ -92,8 +92,8 @@ struct SmallOp {
   std::initializer_list<uint32_t> steps = {};  // roles of step state that it reads, at most two
 };
 
-// Kernel: __global__ void (RowOp); it waits first, as the overlap contract says. kWholeRow: one block has a whole row,
-// else so many as have a thread for each column of x, at most 64. Throws Failed.
+// Kernel is a __global__ void (RowOp); it waits first, as the overlap contract says. kWholeRow: one block has a whole
+// row, else so many as have a thread for each column of x, at most 64. Throws Failed.
 template <void (*Kernel)(RowOp), bool kWholeRow = false>
 void record_rows(const SmallOp& spec, const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
@@ -128,7 +128,7 @@ void record_elements(const SmallOp& spec, const tenon_fop& op, tenon_tid x, teno
   record_rows<&detail::element_kernel<F>>(spec, op, x, y, rec);
 }
 
-// The sum of a block's values, for each of its threads.
+// Returns the sum of a block's values to each of its threads.
 __device__ inline float block_sum(float value) {
   __shared__ float of_warp[kSmallOpThreads / 32];
   for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(~0u, value, d);

@@ -41,7 +41,7 @@ class PanelSums {
   using Shape = TileGemmShape<N>;
   __device__ __forceinline__ explicit PanelSums(const Block& b)
       : b_(b),
-        warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // known to the compiler to be the same in all lanes
+        warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // the compiler knows that it is the same in all lanes
         rows_before_(b.band * N),
         x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kPair)),
         x_described_(warpgroup::describe(b.base + Block::Layout::kX, kCoresOf8)) {
@@ -265,10 +265,10 @@ class PanelSums {
   uint32_t warp_, rows_before_, live_ = 0;  // live_: live rows of the band
   RingCursor<Block::Layout::kWeightStages> weights_;
   RingCursor<Block::Layout::kXStages> x_;
-  uint32_t x_empty_;      // in the cluster: where the block's barriers are that the lane arrives at
+  uint32_t x_empty_;      // the lane arrives at this block's barriers in the cluster
   uint64_t x_described_;  // the ring's first stage
   float sum_[kSums];
-  uint32_t fragments_[2][kTurnBundles][4][4];  // for the product that is under way, and for the next one
+  uint32_t fragments_[2][kTurnBundles][4][4];  // they are for the product that is under way, and for the next one
   uint32_t under_way_ = 0;                     // the stage of x that is read, and
   bool releases_ = false;                      // true: there is one, and the lane says when it was read
 };

@@ -37,10 +37,10 @@ inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes
 // warpgroup that fills the rings gives up most of its own.
 template <int N>
 struct TileGemmShape {
-  static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // multiplied at once: a stage of x
+  static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // so many k are multiplied at once: a stage of x
   static constexpr bool kMovesRegisters = N > kTileGemmBand / 2;
-  // true: warps go through the end of their work before there is any, so that its instructions are in the cache when they are needed.
-  // Kernels of more rows are too long for that.
+  // If true, warps go through the end of their work before there is any, so that its instructions are in the cache when
+  // they are needed. Kernels of more rows are too long for that.
   static constexpr bool kRehearses = N == 16;
   static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
@@ -116,7 +116,7 @@ struct StageShares {
   __device__ __forceinline__ uint32_t begin(uint32_t pair) const { return pair * a_pair + min(pair, longer); }
 };
 
-// A block's share of a product, and the rings through which it comes.
+// This is a block's share of a product, with the rings through which it comes.
 template <class F, int N>
 struct TileGemmBlock {
   using Layout = TileGemmLayout<F, N>;

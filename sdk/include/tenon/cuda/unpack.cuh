@@ -53,7 +53,7 @@ __device__ inline void store_octet(H* to, uint32_t n, const float (&v)[8]) {
 
 }  // namespace detail
 
-// A warp takes a segment at a time. to: (columns, k) in natural order.
+// A warp takes a segment at a time. `to` is (columns, k) in natural order.
 template <PackedFormat F, class H>
 __global__ void unpack_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, H* to) {
   wait();
@@ -85,7 +85,7 @@ void run_unpack(const UnpackArgs& a, const Launch& launch) {
          F::kRowScales ? launch.ptr<const float>(UnpackOperand::kScales) : nullptr, launch.ptr<H>(UnpackOperand::kTo));
 }
 
-// Codes in the order of y: to (columns, whole segments of k), to_scales f32[columns]. What there is beyond the site's columns stays as it is.
+// Writes codes in y's order: to (columns, whole segments of k), to_scales f32[columns]. Both keep what is beyond.
 struct UnpackBytesOperand {
   enum : uint32_t { kTo, kToScales, kWeights, kScales };
 };
@@ -127,7 +127,7 @@ void run_unpack_bytes(const UnpackArgs& a, const Launch& launch) {
          launch.ptr<uint8_t>(Operand::kTo), launch.ptr<float>(Operand::kToScales));
 }
 
-// The codes of a site and their scales, as run_unpack_bytes() leaves them.
+// These are the codes of a site and their scales, as run_unpack_bytes() leaves them.
 struct UnpackedBytes {
   tenon_tid codes, scales;  // (columns, whole segments of k), f32[columns]; columns: a multiple of kWhole
   static constexpr int64_t kWhole = 16;

@@ -10,8 +10,8 @@ __device__ __forceinline__ uint32_t lane_id() {
   return threadIdx.x % 32;
 }
 
-// True in one lane of a converged warp, and the compiler knows that it is one lane: what follows runs without a loop over
-// the lanes. Before Hopper it is lane 0.
+// Returns true in one lane of a converged warp, and the compiler knows that it is one lane: what follows runs without a
+// loop over the lanes. Before Hopper it is lane 0.
 __device__ __forceinline__ bool elect_lane() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   uint32_t elected;

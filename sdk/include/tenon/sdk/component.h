@@ -21,7 +21,7 @@
 
 namespace tenon::sdk {
 
-// The host and device that an instance was created for; both outlive it.
+// This has the host and device that an instance was created for; both outlive it.
 class Env {
  public:
   explicit Env(const tenon_env* raw) : host_(raw->host), device_(raw->device), ordinal_(read_abi(raw).ordinal) {}

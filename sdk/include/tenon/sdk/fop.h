@@ -17,14 +17,14 @@ struct RmsNormOp {
   explicit RmsNormOp(const tenon_fop& op) : weight(op.t[0]), eps(op.f[0]) {}
 };
 
-// TENON_F_BIAS and TENON_F_ADD: y = x + addend.
+// TENON_F_BIAS and TENON_F_ADD compute y = x + addend.
 struct AddOp {
   tenon_tid addend;  // BIAS: f32[columns], ADD: f32[rows][columns]
 
   explicit AddOp(const tenon_fop& op) : addend(op.t[0]) {}
 };
 
-// The heads of an op over heads, whose x has columns for the heads of Q, of K and of V in order.
+// These are the heads of an op over heads, whose x has columns for the heads of Q, of K and of V in order.
 struct Heads {
   int32_t q, kv, k_dim, v_dim;
 

@@ -1,5 +1,5 @@
-// The numbers that codes of four bits stand for in GGUF's IQ4_NL and IQ4_XS, and in MXFP4. For the host and, with relaxed
-// constexpr, for CUDA.
+// Codes of four bits stand for these numbers in GGUF's IQ4_NL and IQ4_XS, and in MXFP4. The host uses them and, with
+// relaxed constexpr, CUDA.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// A rotation of a head's elements that spreads what one of them has over all: the Walsh-Hadamard transform, orthonormal and its
-// own inverse. A product of two rotated vectors is that of the vectors, so scores stay what they are where keys and queries
-// are rotated, and a mean of rotated values is the rotated mean. Codes of few bits lose less then, since no element of a row is
-// far larger than the others (QuaRot, Ashkboos et al., arXiv:2404.00456).
+// This rotation of a head's elements spreads what one of them has over all: it is the Walsh-Hadamard transform,
+// orthonormal and its own inverse. A product of two rotated vectors is that of the vectors, so scores stay what they
+// are where keys and queries are rotated, and a mean of rotated values is the rotated mean. Codes of few bits lose less
+// then, since no element of a row is far larger than the others (QuaRot, Ashkboos et al., arXiv:2404.00456).
 //
 // A head of n elements is rotated in blocks of the largest power of two that divides n: 128 as one block, 96 as three of 32, an
 // odd head not at all. Sums run in one order everywhere, so that every device gives the same bits:
@@ -24,7 +24,7 @@ constexpr float hadamard_scale(uint32_t block) {
   for (; block >= 4; block /= 4) scale /= 2;
   return block == 2 ? scale * kRoot : scale;
 }
-// The first element of pair i of dim / 2, in a pass that takes elements `step` apart.
+// Returns the first element of pair i of dim / 2, in a pass that takes elements `step` apart.
 constexpr uint32_t hadamard_first(uint32_t i, uint32_t step) {
   return i / step * 2 * step + i % step;
 }

@@ -43,7 +43,7 @@ struct KvLayout {
   constexpr uint32_t cell_of(uint32_t order) const {
     return rule == TENON_POS_RING && order >= sinks ? sinks + (order - sinks) % ring : order;
   }
-  // True: the view's own window lets a row at position n see position p.
+  // Returns whether the view's own window lets a row at position n see position p.
   constexpr bool in_window(int64_t p, int64_t n) const { return window == 0 || p > n - window || p < sinks; }
   // The rope's indices for a row at position n are below the positions by this much; see TENON_KV_RENUMBERED.
   constexpr uint32_t shift_at(uint32_t n) const {

@@ -56,7 +56,7 @@ class Part {
   const tenon_part* raw_;
 };
 
-// The terms of a tenon_cost: what an op costs at all, for each row, and for each token that a row attends to.
+// These are the terms of a tenon_cost: what an op costs at all, for each row, and for each token that a row attends to.
 enum CostTerm : uint32_t { kFixedCost, kCostPerRow, kCostPerToken };
 
 // An op needs this beside its arguments; tenon_op explains the fields.

@@ -1,6 +1,7 @@
-// These are floats of few bits without infinities: a sign, kExponent bits of exponent and kMantissa bits of mantissa, with subnormals,
-// as in "FP8 Formats for Deep Learning" (Micikevicius et al., 2022) and "FP6-LLM" (Xia et al., 2024). e4m3 keeps its code of
-// all ones for NaN; the others have numbers alone. For the host and, with relaxed constexpr, for CUDA.
+// These are floats of few bits without infinities: a sign, kExponent bits of exponent and kMantissa bits of mantissa,
+// with subnormals, as in "FP8 Formats for Deep Learning" (Micikevicius et al., 2022) and "FP6-LLM" (Xia et al., 2024).
+// e4m3 keeps its code of all ones for NaN; the others have numbers alone. The host uses this and, with relaxed
+// constexpr, CUDA.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// SiLU without branches or library calls, so that compilers make vectors of it and every machine gets the same bits.
+// SiLU has no branches or library calls here, so that compilers make vectors of it and all machines get the same bits.
 // Every source has its own copy, for its own instruction set; contraction would change the bits.
 #pragma once
 

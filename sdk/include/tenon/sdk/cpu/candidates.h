@@ -35,7 +35,7 @@ struct CandidateGrid {
   constexpr bool dense() const { return id == 0; }
 };
 
-// Arguments and operands of an op that reads candidates.
+// These are the arguments and operands of an op that reads candidates.
 struct CandidateOp {
   CandidateOp(const tenon_candidates& c, Recorder& r, std::initializer_list<tenon_operand> own)
       : operands{{c.logits, TENON_READ},
@@ -56,7 +56,7 @@ struct CandidateOp {
     operands.push_back({c.id, TENON_READ});
     operands.push_back({c.count, TENON_READ});
   }
-  // The cost of reading every entry once, and of writing as much if it writes.
+  // Returns the cost of reading every entry once, and of writing as much if it writes.
   tenon_cost cost(double flops_an_entry, bool writes) const {
     const double bytes = grid.width * (grid.dense() ? 4.0 : 8.0);
     tenon_cost k{};
@@ -86,7 +86,7 @@ struct Entries {
   int32_t id_of(uint32_t i) const { return id != nullptr ? id[i] : static_cast<int32_t>(first + i); }
 };
 
-// The entries of chunk `chunk`, which belongs to a live row.
+// These are the entries of chunk `chunk`, which belongs to a live row.
 inline Entries entries_of(const CandidateGrid& g, const Part& part, uint32_t chunk) {
   Entries e{};
   e.chunk = chunk;
@@ -157,8 +157,8 @@ struct Best {
   }
 };
 
-// The two phases of an op that chooses one entry a row: {grid.chunks(), grid.rows} chunks and select_scratch() bytes of
-// scratch. best(entries): the best of a chunk, id -1 if none is in. Writes the token, 0 where none is in, to `next`.
+// An op that chooses one entry a row has two phases: {grid.chunks(), grid.rows} chunks, select_scratch() bytes of
+// scratch. best(entries) is a chunk's best, with id -1 if none is in. The token, 0 where none is in, goes to `next`.
 inline uint64_t select_scratch(const CandidateGrid& g) {
   return uint64_t{g.rows} * g.blocks * sizeof(Best);
 }

@@ -1,4 +1,4 @@
-// Samplers that leave out candidates and keep the form: what is out becomes minus infinity (DENSE) or is dropped, the
+// These samplers leave out candidates and keep the form: what is out becomes minus infinity (DENSE) or is dropped, the
 // rest in their order (SPARSE).
 //
 //   const tenon_candidates kept = cpu::temp_candidates(c, r);                               in record_apply()
@@ -49,7 +49,7 @@ void write_kept(const CandidateGrid& g, const Part& part, const Entries& e, Keep
 
 // These return the greatest logit of a chunk, and that of a row from those of its chunks; minus infinity if none is in.
 inline float greatest(const Entries& e) {
-  constexpr uint32_t kLanes = 16;  // apart, so that they vectorize
+  constexpr uint32_t kLanes = 16;  // lanes are apart, so that they vectorize
   float most[kLanes];
   std::fill_n(most, kLanes, kOut);
   const auto take = [&](uint32_t i, uint32_t lane) { most[lane] = e.logit[i] > most[lane] ? e.logit[i] : most[lane]; };

@@ -1,5 +1,5 @@
-// GELU without branches or library calls, as SiLU is (activation.h): compilers make vectors of it, and every machine gets the same
-// bits.
+// GELU has no branches or library calls, as SiLU (activation.h): compilers make vectors of it, and every machine gets
+// the same bits.
 #pragma once
 
 #include "tenon/sdk/cpu/activation.h"

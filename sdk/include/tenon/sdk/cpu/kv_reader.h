@@ -67,7 +67,7 @@ class KvCells {
     const uint32_t at = plane_.group != 0 ? inside(cell) / plane_.group : inside(cell);
     return scales_ + page(cell) * plane_.scale_page + at * plane_.scale_cell;
   }
-  // 1 where elements have no scale of their cell.
+  // Returns 1 where elements have no scale of their cell.
   float scale(uint32_t cell) const {
     return plane_.scale == 0 || plane_.group != 0 ? 1 : load_kv_scale(plane_.scale, scale_at(cell));
   }

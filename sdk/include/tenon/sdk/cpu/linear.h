@@ -54,7 +54,7 @@ inline uint32_t chunk_of_many_rows(uint64_t columns, uint32_t threads) {
   return 16;
 }
 
-// An op of a product while it is recorded: its arguments, and the operands that they number.
+// This is an op of a product while it is recorded: its arguments, and the operands that they number.
 class LinearRecording {
  public:
   LinearRecording(const LinearSite& site, const Processor& processor, const tenon_linear_call& call, Recorder& rec)

@@ -9,7 +9,7 @@
 
 namespace tenon::sdk::cpu::detail {
 
-// The operands that every product has. After them stand the stores, by matrix, and what the arguments number.
+// Every product has these operands. After them stand the stores, by matrix, and what the arguments number.
 enum LinearOperand : uint32_t { kY, kX, kLive, kStores };
 
 // An op of the epilogue adds element operand[r * stride + c] to (r, c).

@@ -40,13 +40,13 @@ struct ThreadLayout {
   size_t unpacked, normed, row, order, end;
 };
 
-// Rows that are multiplied together: all live ones, or those of one expert. They count as prepared rows do.
+// These rows are multiplied together: all live ones, or those of one expert. They count as prepared rows do.
 struct RowRange {
   uint32_t first, count;
   int32_t expert;  // -1: the rows are skipped, and their products are zeros
 };
 
-// One thread's work on the product's phase.
+// This is one thread's work on the product's phase.
 class ChunkRunner {
  public:
   ChunkRunner(const LinearArgs& args, const Kernels& kernels, const Part& part, const PreparedRows& prepared,

@@ -1,5 +1,5 @@
-// Base of a quantization scheme on the CPU that keeps each matrix in one store, row by row or packed: the class adds
-// claim, bind and load. kKernelsOf gives the plugin's kernels for an instruction set.
+// This is the base of a quantization scheme on the CPU that keeps each matrix in one store, row by row or packed: the
+// class adds claim, bind and load. kKernelsOf gives the plugin's kernels for an instruction set.
 #pragma once
 
 #include "tenon/sdk/cpu/linear.h"

@@ -17,7 +17,7 @@
 
 namespace tenon::sdk::cpu {
 
-// The instruction sets that kernels are compiled for. Each has what those before it have, except that AVX-512 may come
+// Kernels are compiled for these instruction sets. Each has what those before it have, except that AVX-512 may come
 // without AVX-VNNI.
 enum class Isa : uint32_t { kScalar, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 inline Isa isa_of(const tenon_device& device) {
@@ -29,7 +29,7 @@ inline Isa isa_of(const tenon_device& device) {
   if ((device.isa & TENON_ISA_AVX_VNNI) != 0) return Isa::kAvxVnni;
   return (device.isa & TENON_ISA_AVX2) != 0 ? Isa::kAvx2 : Isa::kScalar;
 }
-// The processor that a site is multiplied on. VBMI stands apart from Isa, since either of two processors may lack what the other has.
+// A site is multiplied on this processor. VBMI is no Isa, since either of two processors may lack what the other has.
 struct Processor {
   Isa isa;
   bool vbmi;  // AVX-512 VBMI
@@ -43,7 +43,7 @@ inline Processor processor_of(const tenon_device& device) {
 inline bool has_byte_dots(Isa isa) {
   return isa == Isa::kAvxVnni || isa >= Isa::kAvx512Vnni;
 }
-// A plugin's kernels for one instruction set. All sets have the same formats, equal to the bit.
+// These are a plugin's kernels for one instruction set. All sets have the same formats, equal to the bit.
 struct Kernels {
   const KernelTable* f32;
   const PackedTable* packed = nullptr;                 // nullptr: the plugin has no packed formats
@@ -53,13 +53,13 @@ struct Kernels {
 };
 using KernelsOf = Kernels (*)(Isa);
 
-// A plugin's tables for all instruction sets, where it multiplies rows as they are stored, and may have packed formats for the sets
-// with dot products of bytes, or for one of them.
+// These are a plugin's tables for all instruction sets, where it multiplies rows as they are stored, and may have
+// packed formats for the sets with dot products of bytes, or for one of them.
 struct KernelSets {
   const KernelTable *scalar, *avx2, *avx512;
   const PackedTable *avx_vnni = nullptr, *avx512_vnni = nullptr;
   const Packing* (*packing)(uint32_t code) = nullptr;  // how their formats are packed
-  const KernelTable* avx512_vbmi = nullptr;            // instead of avx512's where there is VBMI
+  const KernelTable* avx512_vbmi = nullptr;            // it replaces avx512's where there is VBMI
 
   Kernels of(Isa isa) const {
     Kernels chosen{isa >= Isa::kAvx512 ? avx512 : isa >= Isa::kAvx2 ? avx2 : scalar};
@@ -70,7 +70,7 @@ struct KernelSets {
   }
 };
 
-// A matrix as the scheme stores it, and as the file has it.
+// This is a matrix as the scheme stores it, and as the file has it.
 struct StoredMatrix {
   uint32_t code = 0;  // its row format's or, if x becomes int8, its packed format's
   uint32_t rows = 0;
@@ -114,7 +114,7 @@ struct LinearSite {
   }
 };
 
-// Matrix i of a site, as claim_linear() found it in the file. code and row_bytes say how the scheme stores it.
+// Returns matrix i of a site, as claim_linear() found it in the file. code and row_bytes say how the scheme stores it.
 inline StoredMatrix stored_matrix(const tenon_linear& s, uint32_t i, uint32_t code, uint64_t row_bytes,
                                   tenon_format source) {
   StoredMatrix m{.code = code, .rows = static_cast<uint32_t>(s.out_dim[i]), .row_bytes = row_bytes, .source = source};
@@ -140,7 +140,7 @@ inline constexpr uint32_t kMostExperts = 1 << 16;
 
 namespace detail {
 
-// The part of an epilogue that a product takes on: BIAS and ADD before and after one SILU_MUL.
+// This is the part of an epilogue that a product takes on: BIAS and ADD before and after one SILU_MUL.
 struct EpiloguePlan {
   uint32_t before = 0, after = 0;  // without a SILU_MUL all stand before it
   bool silu = false;
@@ -189,7 +189,7 @@ inline PackingOf int16_packing(const tenon_linear& s, const Kernels& kernels) {
 // plain matrix. Throws Refused with the tensor, what was found and what would be right.
 using SourceOf = tenon_format (*)(const tenon_linear& s, uint32_t mat);
 
-// A plain matrix in any format that unpack_row reads.
+// Names a plain matrix in any format that unpack_row reads.
 inline tenon_format unpacked_source(const tenon_linear& s, uint32_t mat) {
   const tenon_format format = need_plain(s, mat);
   const std::string name = tenon_format_name(format);
@@ -240,7 +240,7 @@ inline tenon_footprint footprint_of(const LinearSite& site, uint64_t load_bytes)
   return f;
 }
 
-// A row of a matrix while it loads.
+// This is a row of a matrix while it loads.
 class FileRow {
  public:
   FileRow(const StoredMatrix& matrix, const tenon_rows& src, uint64_t row) : matrix_(matrix), src_(src), row_(row) {}
@@ -252,7 +252,7 @@ class FileRow {
  private:
   const StoredMatrix& matrix_;
   const tenon_rows& src_;
-  uint64_t row_;  // counted from src's first
+  uint64_t row_;  // it counts from src's first
 };
 
 // Calls f(number, FileRow) for each row of src. Throws Failed on rows that the site does not have.
@@ -273,7 +273,7 @@ void each_numbered_row(const LinearSite& site, const tenon_rows& src, F&& f) {
   }
   for (uint64_t r = 0; r < src.rows; ++r) f(src.row0 + r, FileRow(m, src, r));
 }
-// f(row of the store, FileRow)
+// Calls f(row of the store, FileRow) for each.
 template <class F>
 void each_loaded_row(const LinearSite& site, const tenon_rows& src, void* const* store, F&& f) {
   each_numbered_row(site, src, [&](uint64_t row, const FileRow& from) {

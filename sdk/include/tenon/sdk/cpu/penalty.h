@@ -1,5 +1,5 @@
-// Samplers that change the logits of tokens that the sequence holds: those that ACCEPTED kept, counted in the sampler's
-// state, and the row's own in this step. An op sees the counts of a chunk's ids in thread scratch.
+// These samplers change the logits of tokens that the sequence holds: those that ACCEPTED kept, counted in the
+// sampler's state, and the row's own in this step. An op sees the counts of a chunk's ids in thread scratch.
 #pragma once
 
 #include <cstring>
@@ -17,7 +17,7 @@ enum PenaltyOperand : uint32_t {
   kPenalized
 };
 
-// State of a slot: u32[vocab], how often the sequence holds the token.
+// The state of a slot is u32[vocab]: how often the sequence holds the token.
 inline uint64_t count_bytes(uint32_t vocab) {
   return uint64_t{vocab} * sizeof(uint32_t);
 }
@@ -52,7 +52,7 @@ void record_penalty(const char* name, tenon_candidates& c, const tenon_sampling&
              op.grid);
 }
 
-// penalty(record, logit, count): the new logit of a token that the sequence holds count > 0 times.
+// penalty(record, logit, count) returns the new logit of a token that the sequence holds count > 0 times.
 template <class Record, class Penalty>
 void penalize(const CandidateGrid& g, const Part& part, Penalty&& penalty) {
   auto* counts = part.thread_scratch<uint32_t>();

@@ -98,7 +98,7 @@ class PreparedRows {
     return {a_.k, first.q, first.scale, first.sum, first.negative, first.words};
   }
 
-  // Row `from` of x becomes prepared row r. normed: k floats of the thread's own, unless x stays in f32.
+  // Row `from` of x becomes prepared row r. `normed` are k floats of the thread's own, unless x stays in f32.
   void prepare(const Kernels& kernels, const Part& p, uint32_t from, uint32_t r, float* normed) const {
     const float* x = p.ptr<const float>(kX) + from * a_.x_stride;
     const bool stays = a_.activations == Activations::kF32;

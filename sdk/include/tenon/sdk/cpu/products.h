@@ -39,7 +39,7 @@ concept StoredRow = requires(const uint8_t* p) {
   } -> std::same_as<void>;  // sink(i, w) for every 16 weights of the block at p: 16 i to 16 i + 15
 } && F::kElements % kLanes == 0;
 
-// A row need not be whole blocks: the n < kElements weights of the last one, zeros after them.
+// A row need not be whole blocks: the n < kElements weights of the last one are followed by zeros.
 template <class F>
 concept Ragged = requires(const uint8_t* p) {
   { F::some(p, 1U) } -> std::same_as<Floats16>;
@@ -84,9 +84,9 @@ float unpack(const uint8_t* row, uint32_t k, float* out) {
   return F::scale(row);
 }
 
-// Columns [first, first + C): C rows of weights at once. They lie one after the other, and memory is fetched in that order: C
-// blocks of one row while a block of each row is multiplied. So memory sees one stream, whatever C is, which is faster than
-// C streams. A block is fetched when kAhead bytes of the stream or more are still to be multiplied before it.
+// Computes columns [first, first + C) at once. Their rows lie one after the other, and memory is fetched in that order:
+// C blocks of one row while a block of each row is multiplied. So memory sees one stream, whatever C is, which is
+// faster than C. A block is fetched when kAhead bytes of the stream or more are still to be multiplied before it.
 template <class F, uint32_t C>
 inline void vector_columns(const VectorProduct& v, uint32_t first) {
   const uint8_t* row[C];
@@ -96,7 +96,7 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
     acc[c] = Floats16::zeros();
   }
 
-  // Whole blocks.
+  // This multiplies whole blocks.
   const uint32_t whole = v.k / F::kElements * F::kElements;
   const uint8_t* ahead = row[0] + (C - 1) * v.row_bytes + kAhead;
   size_t at = F::kHeader;
@@ -195,7 +195,7 @@ inline void tile_columns(const TileProduct& t, uint32_t row) {
   for (; c < t.columns; ++c) multiply_tile<R, 1>(t, row, c);
 }
 
-// The R or fewer rows that are left.
+// Multiplies the R or fewer rows that are left.
 template <uint32_t R>
 inline void last_rows(const TileProduct& t, uint32_t row) {
   if constexpr (R > 0) {

@@ -61,7 +61,7 @@ struct Q4_1Row : Blocks<TENON_Q4_1, 32, 20, 4> {
   }
 };
 
-// 16 where bit j of the word is set, in byte j.
+// Returns 16 in byte j where bit j of the word is set.
 inline __m128i fifth_bits(const uint8_t* p) {
   uint16_t word;
   memcpy(&word, p, sizeof(word));
@@ -215,7 +215,7 @@ struct Q6_KRow : Blocks<TENON_Q6_K, 256, 210, 2> {
   }
 };
 
-// 32 weights out of sixteen numbers, whose codes are the nibbles of 16 bytes.
+// These are 32 weights out of sixteen numbers, whose codes are the nibbles of 16 bytes.
 struct ChosenNumbers {
   __m128i numbers;
   Floats16 scale;
@@ -300,7 +300,7 @@ struct Tq1_0Row : Blocks<TENON_TQ1_0, 256, 54, 2> {
     for (uint32_t run = 0; run < 10; ++run) sink(run, mul(Floats16::from_i8(first[run % 2].next()), d));
 #pragma GCC unroll 5
     for (uint32_t run = 10; run < 15; ++run) sink(run, mul(Floats16::from_i8(second.next()), d));
-    // Four bytes, of which each four weights are the next digits: the bytes go on to their digit by a power of three.
+    // Each of four weights is the next digit of one of four bytes: the bytes go on to their digit by a power of three.
     int32_t word;
     memcpy(&word, p + 48, sizeof(word));
     Digits last(_mm_set1_epi32(word));

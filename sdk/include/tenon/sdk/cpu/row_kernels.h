@@ -88,8 +88,8 @@ inline constexpr uint32_t kGroupRows = 16;
 struct Packing {
   uint32_t code;  // the plugin's own, from kOwnFormats on, as PackedFormat::code
   uint32_t unit_k, unit_bytes;
-  // pack() moves the weights of one unit, as the row has them before it is packed, into the group's unit. unpack() reads them
-  // there and writes them as floats. row: 0 to 15.
+  // pack() moves the weights of one unit, as the row has them before it is packed, into the group's unit. unpack()
+  // reads them there and writes them as floats. `row` is 0 to 15.
   void (*pack)(const uint8_t* weights, uint32_t row, uint8_t* unit);
   void (*unpack)(const uint8_t* unit, uint32_t row, float* w);
   bool row_scales =
@@ -158,7 +158,7 @@ struct Int16Row {
   int32_t* negative;
   int16_t* words;
 };
-// The work on rows of x and y beside products; see row_ops.h.
+// This has the work on rows of x and y beside products; see row_ops.h.
 struct RowOps {
   void (*rms_norm)(const float* x, const float* weight, uint32_t n, float eps, float* y);
   void (*quantize)(const float* x, uint32_t k, const Int8Row& to);

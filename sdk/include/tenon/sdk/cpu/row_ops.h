@@ -1,5 +1,5 @@
-// The work on rows beside products: RMSNorm, their conversion to int8, SiLU. Most are plain loops, written so that
-// compilers make vectors of them; every instruction set gives the same bits (contraction must be off). For the one
+// This is the work on rows beside products: RMSNorm, their conversion to int8, SiLU. Most are plain loops, written so
+// that compilers make vectors of them; every instruction set gives the same bits (contraction must be off). For the one
 // source of an instruction set, see vector.h.
 #pragma once
 
@@ -44,7 +44,7 @@ uint32_t largest_bits(const float* x) {
   return static_cast<uint32_t>(_mm_cvtsi128_si32(most));
 }
 
-// q = x * factor to the nearest, which is from -127 to 127; halves: the sums of the first and the last 16.
+// Computes q = x * factor to the nearest, from -127 to 127; `halves` get the sums of the first and the last 16.
 void round_block(const float* x, float factor, int8_t* q, int32_t* halves) {
   const auto rounded = [&](int i) {
     return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(factor)));
@@ -129,7 +129,7 @@ void round_block(const float* x, float factor, int8_t* q, int32_t* halves) {
 
 #endif
 
-// A block's scale, so that its largest magnitude becomes kMost, and the factor that makes integers of its values.
+// A block's scale makes its largest magnitude kMost, and its factor makes integers of its values.
 struct BlockScale {
   bool finite;
   float scale, factor;

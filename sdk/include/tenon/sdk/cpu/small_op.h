@@ -38,9 +38,9 @@ struct Row {
   const float* x;
   float* y;
 
-  // The i-th of the op's tensors that are there, at this row.
+  // Returns the i-th of the op's tensors that are there, at this row.
   const float* operand(size_t i) const { return part.ptr<const float>(kTensors + i) + row * args.stride[i]; }
-  // The i-th tensor of the step state that record_rows was told of.
+  // Returns the i-th tensor of the step state that record_rows was told of.
   const int32_t* step(size_t i) const { return part.ptr<const int32_t>(kTensors + args.tensors + i); }
 };
 
@@ -66,7 +66,7 @@ struct RowOp {
   std::initializer_list<uint32_t> steps = {};  // roles of step state that it reads
 };
 
-// Fn: void (const Row&). Throws Failed.
+// Fn is a void (const Row&). Throws Failed.
 template <auto Fn>
 void record_rows(const RowOp& spec, const tenon_fop& op, tenon_tid x, tenon_tid y, Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);

@@ -1,6 +1,6 @@
-// Products of rows of x in 16 bits (Int16Rows) with packed rows, by dot products of 8 or of 16 bits, so that nothing is
-// unpacked to floats. For sources that are compiled once for each instruction set that has these. A scheme brings formats
-// as for packed_products.h:
+// These products of rows of x in 16 bits (Int16Rows) with packed rows use dot products of 8 or of 16 bits, so that
+// nothing is unpacked to floats. They are for sources that are compiled once for each instruction set that has these. A
+// scheme brings formats as for packed_products.h:
 //
 //   constexpr PackedFormat kFormats[] = {wide_format<MyWeights>()};
 //
@@ -47,7 +47,7 @@ constexpr uint32_t kMostWideRows = 2;
 using RowWords = Words<kSide>;
 static_assert(WordVectors<RowInts, RowWords, RowCodes>);
 
-// 32 k of kSide rows of weights in two bytes, which both have F::kOffset more than they stand for.
+// This is 32 k of kSide rows of weights in two bytes, which both have F::kOffset more than they stand for.
 struct WideBlock : PackedBlock<1> {
   RowCodes low[8];  // (step), as code
 };
@@ -203,7 +203,7 @@ template <int, uint32_t R>
   for (uint32_t r = 0; r < R; ++r) sums[r] = to_floats(sum[r]);
 }
 
-// Returns four times kOffset for each of kSide rows.
+// This has four times kOffset for each of kSide rows.
 template <int kOffset>
 struct OffsetCodes {
   uint8_t byte[4 * kSide];
@@ -286,7 +286,7 @@ template <WideWeights F>
 constexpr uint32_t kBlocksAtOnce = kMostUnitK / kInt8Block;
 constexpr uint32_t kTileRows = 48;
 
-// Blocks of weights that were made, (count); they meet the blocks of a row of x from `first` on.
+// Takes (count) blocks of weights that were made; they meet the blocks of a row of x from `first` on.
 template <class Block>
 struct BlockSpan {
   const Block* block;
