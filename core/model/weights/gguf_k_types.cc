@@ -153,7 +153,7 @@ struct Steps {
   float d, dmin;  // dmin is 0 where there are no minima
 };
 struct LevelRange {
-  int least, most;  // of a scale; a minimum goes from 0 to most
+  int least, most;  // the bounds of a scale; a minimum goes from 0 to most
 };
 
 // The integers about a fit's own that leave the least error.

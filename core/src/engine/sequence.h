@@ -80,7 +80,7 @@ class Sequence {
   bool started = false;          // its slot has its sampler's parameters
   bool ran = false;              // it was started once
   bool loads = false;            // the first kv_len tokens are not in the cache yet: the saved sequence has them
-  bool doubtful = false;         // what it has in the cache may be wrong
+  bool doubtful = false;         // its cells in the cache may be wrong
   uint32_t reused = 0;           // see Result
   bool sits_out = false;         // is not asked for again in the step that is being planned
   Rest rest;

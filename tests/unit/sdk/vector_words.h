@@ -12,7 +12,7 @@ struct VectorInput {
   uint16_t halves[kMostLanes], bf16[kMostLanes];
   uint8_t bytes[kMostLanes];  // U8 and I8
   uint8_t codes[4 * kMostLanes];
-  int8_t x[4];  // what every lane's codes meet
+  int8_t x[4];  // the four numbers that every lane's codes meet
 };
 
 // By lane, of Floats<kWidth> but where it says otherwise.
@@ -30,7 +30,7 @@ struct VectorWords {
   float transposed[kMostLanes * kMostLanes];  // (width, width), in which row r had a[c] + 100 r
   uint32_t double_width;
   double sums[kMostLanes];  // a * b + (c[1] + a), of Doubles<kDoubleWidth>
-  // Of vector_bits.h: the products of 1000003 (i + 1) + 2^40 with 4000000007, and the lanes of 0, 1, ... and 100, 101, ... in turn.
+  // From vector_bits.h come the products of 1000003 (i + 1) + 2^40 with 4000000007, and the lanes of 0, 1, ... and 100, 101, ... in turn.
   uint32_t long_lanes;
   uint64_t long_products[kMostLanes], interleaved[2 * kMostLanes];
   uint32_t dot_lanes;

@@ -8,8 +8,8 @@
 //   Codes<N>    4 N bytes: in lane l four codes without a sign, which one dot product takes
 //   Words<N>    2 N i16: in lane l two numbers, which one dot product takes; under AVX-512 and AVX2
 //
-// vector_bits.h and vector_bytes.h have the vectors of kernels that work on bits and on whole rows of bytes, and kv_vector.h
-// has the codecs of caches.
+// Intrinsics stand in the headers of this folder alone. What weights, rows of x and caches need beside this has headers of its
+// own: vector_bits.h, vector_bytes.h, coded_rows.h, sparse_rows.h, row_formats.h, row_ops.h, kv_vector.h.
 //
 // kWidth is the number of lanes that a register has: 16, 8 or, in plain code, 1; kDoubleWidth is that of Doubles. A kernel whose sums must not depend on
 // the instruction set takes Floats<16> everywhere (products.h): AVX2 makes it of two registers, plain code of an array.
