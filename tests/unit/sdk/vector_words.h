@@ -12,7 +12,7 @@ struct VectorInput {
   uint16_t halves[kMostLanes], bf16[kMostLanes];
   uint8_t bytes[kMostLanes];  // U8 and I8
   uint8_t codes[4 * kMostLanes];
-  int8_t x[4];  // the four numbers that every lane's codes meet
+  int8_t x[4];  // what every lane's codes meet
 };
 
 // By lane, of Floats<kWidth> but where it says otherwise.

@@ -1,4 +1,4 @@
-// Elements of a cache's codec as vectors of f32 and back, with the bits of tenon/sdk/kv_codec.h. It is for kernels, as vector.h is.
+// Elements of a cache's codec as vectors of f32, with the bits of tenon/sdk/kv_codec.h. For kernels, as vector.h is.
 #pragma once
 
 #include "tenon/sdk/cpu/coded_rows.h"
@@ -60,8 +60,8 @@ constexpr size_t kv_byte(uint32_t element) {
   return kCodec == TENON_U8 ? element / 2 : size_t{element} * kElementBytes<kCodec>;
 }
 
-// Elements [element, element + n) of a row, from a multiple of N on; the other lanes are 0. scale: that of their cell and
-// head, for codecs that have scales.
+// Elements [element, element + n) of a row, from a multiple of N on; the other lanes are 0. scale: of their cell and head, for
+// codecs that have scales.
 template <uint32_t kCodec, uint32_t N>
 [[gnu::always_inline]] inline Floats<N> decode_kv(const void* row, uint32_t element, uint32_t n, float scale) {
   const auto* from = static_cast<const uint8_t*>(row) + kv_byte<kCodec>(element);

@@ -30,7 +30,8 @@ class SparseQuads {
   }
 
  private:
-  // By the four bits that say a quad's columns, for each column: which of its two integers it has, or, at the highest bit, none.
+  // kPlaces[bits] has a byte for each column of a quad whose columns are given by those four bits: which of its two integers it has, or,
+  // at the highest bit, none.
   static constexpr std::array<uint32_t, 16> kPlaces = [] {
     std::array<uint32_t, 16> places{};
     for (uint32_t columns = 0; columns < 16; ++columns) {
@@ -64,7 +65,7 @@ class SparseQuads {
     return {_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(integers), values_.v)};
   }
 
-  Floats16 values_;  // by the integer in two's complement
+  Floats16 values_;  // the values of integers in two's complement
 };
 
 #else
@@ -80,7 +81,7 @@ inline Codes16 sparse_codes(const uint8_t* quads, const uint8_t* columns) {
   memcpy(&places, columns + 2 * kHalf, sizeof(places));
   const __m128i integers = _mm_cvtepu8_epi32(_mm_cvtsi32_si128(bytes));
   const __m128i of_quad = _mm_srlv_epi32(_mm_set1_epi32(places), _mm_setr_epi32(0, 4, 8, 12));
-  const __m128i bits = _mm_set1_epi32(0x18);  // a shift is by whole bytes
+  const __m128i bits = _mm_set1_epi32(0x18);  // they make a shift by whole bytes
   const __m128i first =
       _mm_sllv_epi32(_mm_and_si128(integers, _mm_set1_epi32(15)), _mm_and_si128(_mm_slli_epi32(of_quad, 3), bits));
   const __m128i second = _mm_sllv_epi32(_mm_srli_epi32(integers, 4), _mm_and_si128(_mm_slli_epi32(of_quad, 1), bits));

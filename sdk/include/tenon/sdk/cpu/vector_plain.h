@@ -167,6 +167,25 @@ inline void transpose(Floats<N> (&row)[N]) {
   }
 }
 
+// The weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
+// must be exact, so that it makes no difference whether they are fused with the shift.
+template <int First = 0>
+class Nibbles {
+ public:
+  Nibbles(float scale, float shift) : scale_(scale), shift_(shift) {}
+  Floats<16> low(const uint8_t* p) const { return value(p, 0); }
+  Floats<16> high(const uint8_t* p) const { return value(p, 4); }
+
+ private:
+  Floats<16> value(const uint8_t* p, int bits) const {
+    Floats<16> a;
+    for (int i = 0; i < 16; ++i) a.v[i] = static_cast<float>(((p[i] >> bits) & 15) - First) * scale_ + shift_;
+    return a;
+  }
+
+  float scale_, shift_;
+};
+
 template <uint32_t N>
 struct Doubles {
   double v[N];
@@ -197,25 +216,6 @@ inline Doubles<N> multiply_add(const Doubles<N>& a, const Doubles<N>& b, Doubles
   for (uint32_t i = 0; i < N; ++i) c.v[i] = a.v[i] * b.v[i] + c.v[i];
   return c;
 }
-
-// The weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
-// must be exact, so that it makes no difference whether they are fused with the shift.
-template <int First = 0>
-class Nibbles {
- public:
-  Nibbles(float scale, float shift) : scale_(scale), shift_(shift) {}
-  Floats<16> low(const uint8_t* p) const { return value(p, 0); }
-  Floats<16> high(const uint8_t* p) const { return value(p, 4); }
-
- private:
-  Floats<16> value(const uint8_t* p, int bits) const {
-    Floats<16> a;
-    for (int i = 0; i < 16; ++i) a.v[i] = static_cast<float>(((p[i] >> bits) & 15) - First) * scale_ + shift_;
-    return a;
-  }
-
-  float scale_, shift_;
-};
 
 template <uint32_t N>
 struct Ints {
