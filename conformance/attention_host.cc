@@ -244,9 +244,15 @@ AttentionHost::Placed AttentionHost::place(OpRunner& host, const How& how) const
   view.place = host.recorder()->step(host.recorder()->ctx, TENON_STEP_PLACE);
   const uint32_t room =
       c.page_tokens == 0 ? (longest_ + 7) / 8 * 8 : c.page_tokens;  // cells that a page has memory for
-  // A plane of rows of `stored` elements, filled by store(where, row), which gets a head of Cached. What is not filled is NaN.
-  const auto fill = [&](tenon_format codec, int64_t stored, uint32_t dim, std::vector<float> Cached::*values,
-                        int64_t(&stride)[3], const auto& store) {
+  struct PlaneRows {
+    tenon_format codec;
+    int64_t stored;                      // elements of the codec in a row
+    uint32_t dim;                        // floats of a head in `values`
+    std::vector<float> Cached::*values;  // (cells, kv_heads, dim)
+  };
+  // A plane of rows, filled by store(where, row), which gets a head of `values`. The rest is NaN.
+  const auto fill = [&](const PlaneRows& rows, int64_t(&stride)[3], const auto& store) {
+    const auto& [codec, stored, dim, values] = rows;
     const tenon_tensor t = cell_major_ ? sdk::tensor(codec, {n_pages_, room, c.kv_heads, stored})
                                        : sdk::tensor(codec, {n_pages_, c.kv_heads, room, stored});
     stride[0] = t.stride[0];
@@ -267,12 +273,12 @@ AttentionHost::Placed AttentionHost::place(OpRunner& host, const How& how) const
     return host.strided_input(t, bytes.data());
   };
   const auto plane = [&](uint32_t dim, std::vector<float> Cached::*values, int64_t(&stride)[3]) {
-    return fill(c.codec, sdk::kv_row_stored(c.codec, dim), dim, values, stride, [&](std::byte* to, const float* row) {
+    return fill({c.codec, sdk::kv_row_stored(c.codec, dim), dim, values}, stride, [&](std::byte* to, const float* row) {
       sdk::cpu::store_row(c.codec, row, dim, to, scale_of(c.codec, row, dim));
     });
   };
   const auto scales = [&](uint32_t dim, std::vector<float> Cached::*values, int64_t(&stride)[3]) {
-    return fill(TENON_F16, 1, dim, values, stride, [&](std::byte* to, const float* row) {
+    return fill({TENON_F16, 1, dim, values}, stride, [&](std::byte* to, const float* row) {
       sdk::store_kv_scale(TENON_F16, scale_of(c.codec, row, dim), to);
     });
   };

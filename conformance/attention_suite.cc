@@ -13,9 +13,8 @@
 namespace tenon::conformance {
 namespace {
 
-// Shapes that cross vectors, key blocks, splits and pages.
-std::vector<AttentionCase> cases() {
-  std::vector<AttentionCase> all;
+// Heads that do not fill vectors, and groups of query heads.
+void add_sizes(std::vector<AttentionCase>& all) {
   for (const uint32_t dim : {1, 3, 64, 80, 96, 128, 256}) {
     all.push_back({.name = "dim" + std::to_string(dim),
                    .q_heads = 2,
@@ -34,6 +33,10 @@ std::vector<AttentionCase> cases() {
                    .v_dim = 16,
                    .sequences = {{0, 70}, {129, 1}, {63, 2}}});
   }
+}
+
+// Contexts and steps that cross key blocks, splits and pages.
+void add_steps(std::vector<AttentionCase>& all) {
   for (const uint32_t before : {0, 62, 63, 64, 65, 254, 255, 256, 257, 1100}) {
     all.push_back({.name = "context" + std::to_string(before + 1),
                    .q_heads = 4,
@@ -59,6 +62,10 @@ std::vector<AttentionCase> cases() {
                  .v_dim = 16,
                  .sequences = {{10, 1}, {300, 70}, {0, 33}, {63, 8}, {64, 9}, {513, 1}, {1, 2}},
                  .page_tokens = 8});
+}
+
+// Windows, soft caps and sinks.
+void add_masks(std::vector<AttentionCase>& all) {
   for (const uint32_t window : {1, 2, 64, 100, 300}) {
     all.push_back({.name = "window" + std::to_string(window),
                    .q_heads = 2,
@@ -86,6 +93,10 @@ std::vector<AttentionCase> cases() {
                  .sequences = {{300, 3}, {5, 30}},
                  .window = 37,
                  .softcap = 30});
+}
+
+// Rows that see only the rows that they follow.
+void add_drafts(std::vector<AttentionCase>& all) {
   all.push_back(
       {.name = "chain_of_drafts", .q_heads = 2, .k_dim = 16, .v_dim = 16, .sequences = {{255, 6}}, .tree = true});
   all.push_back({.name = "tree_of_drafts",
@@ -101,6 +112,10 @@ std::vector<AttentionCase> cases() {
                  .sequences = {{64, 5, {-1, 0, 0, 2, 3}}},
                  .window = 4,
                  .tree = true});
+}
+
+// The same cases in half precision.
+void add_halves(std::vector<AttentionCase>& all) {
   const size_t n = all.size();
   for (size_t i = 0; i < n; ++i) {
     for (const tenon_format codec : {TENON_F16, TENON_BF16}) {
@@ -110,7 +125,10 @@ std::vector<AttentionCase> cases() {
       all.push_back(c);
     }
   }
-  // Sinks in half precision: of a row whose context is cut into splits, of a prompt, and of so many sequences that none is cut.
+}
+
+// Sinks in half precision meet a row whose context is cut into splits, a prompt, and so many sequences that none is cut.
+void add_sinks_in_half(std::vector<AttentionCase>& all) {
   for (const tenon_format codec : {TENON_F16, TENON_BF16}) {
     AttentionCase c{.q_heads = 8, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .codec = codec, .sinks = true};
     c.name = std::string("sinks_of_a_row_") + tenon_format_name(codec);
@@ -128,6 +146,16 @@ std::vector<AttentionCase> cases() {
     c.page_tokens = 16;
     all.push_back(c);
   }
+}
+
+std::vector<AttentionCase> cases() {
+  std::vector<AttentionCase> all;
+  add_sizes(all);
+  add_steps(all);
+  add_masks(all);
+  add_drafts(all);
+  add_halves(all);
+  add_sinks_in_half(all);
   return all;
 }
 

@@ -72,8 +72,14 @@ struct Groups {
     return all;
   }
 };
-// size: of a group; 0: the whole row. least: the smallest zero point.
-Groups draw_groups(int64_t n, int64_t k, uint32_t bits, int64_t size, uint32_t least, Random& random) {
+struct GroupsShape {
+  int64_t n, k;
+  uint32_t bits;
+  int64_t size;             // columns of a group; 0: the whole row
+  uint32_t least_zero = 0;  // the smallest zero point
+};
+Groups draw_groups(const GroupsShape& shape, Random& random) {
+  const auto& [n, k, bits, size, least] = shape;
   Groups g{n, k, size == 0 ? 1 : (k + size - 1) / size, bits, {}, {}, {}, {}};
   for (int64_t i = 0; i < k; ++i) g.group.push_back(size == 0 ? 0 : i / size);
   for (int64_t i = 0; i < n * k; ++i) g.code.push_back(static_cast<uint32_t>(random() % (1U << bits)));
@@ -92,7 +98,7 @@ void shuffle_columns(Groups& g) {
 }  // namespace
 
 FileMatrix gptq(const GptqOptions& o, int64_t n, int64_t k, Random& random) {
-  Groups g = draw_groups(n, k, o.bits, o.group, o.v2 ? 0 : 1, random);
+  Groups g = draw_groups({n, k, o.bits, o.group, o.v2 ? 0U : 1U}, random);
   if (o.act_order) shuffle_columns(g);
   Tensors t;
   uint8_t* weights = t.add({"qweight", TENON_I32, 2, {k * o.bits / 32, n, 0, 0}});
@@ -122,7 +128,7 @@ FileMatrix gptq(const GptqOptions& o, int64_t n, int64_t k, Random& random) {
 
 FileMatrix awq(int64_t group, int64_t n, int64_t k, Random& random) {
   constexpr int64_t kOrder[8] = {0, 2, 4, 6, 1, 3, 5, 7};
-  Groups g = draw_groups(n, k, 4, group, 0, random);
+  Groups g = draw_groups({n, k, 4, group}, random);
   Tensors t;
   uint8_t* weights = t.add({"qweight", TENON_I32, 2, {k, n / 8, 0, 0}});
   uint8_t* zeros = t.add({"qzeros", TENON_I32, 2, {g.groups, n / 8, 0, 0}});
@@ -144,7 +150,7 @@ FileMatrix awq(int64_t group, int64_t n, int64_t k, Random& random) {
 }
 
 FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& random) {
-  Groups g = draw_groups(n, k, o.bits, o.group, 0, random);
+  Groups g = draw_groups({n, k, o.bits, o.group}, random);
   if (o.act_order) shuffle_columns(g);
   if (o.symmetric) std::fill(g.zero.begin(), g.zero.end(), 1U << (o.bits - 1));
   Tensors t;
@@ -343,7 +349,7 @@ FileMatrix e2m1(const E2m1Options& o, int64_t n, int64_t k, Random& random) {
 }
 
 FileMatrix torchao(const TorchAoOptions& o, int64_t n, int64_t k, Random& random) {
-  Groups g = draw_groups(n, k, o.bits, o.group, 0, random);
+  Groups g = draw_groups({n, k, o.bits, o.group}, random);
   const auto half = static_cast<int32_t>(1U << (o.bits - 1));
   if (o.symmetric) std::fill(g.zero.begin(), g.zero.end(), static_cast<uint32_t>(half));
   Tensors t;

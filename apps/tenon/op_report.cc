@@ -10,6 +10,12 @@ namespace {
 
 constexpr const char* kBetween = "between steps";
 
+// A line of the table, as text. The first three stand at the left of their columns.
+struct OpLine {
+  std::string path, component = {}, op = {};
+  std::string calls = {}, us = {}, share = {}, bytes = {}, gbps = {};
+};
+
 }  // namespace
 
 profiler::OpGroup OpReport::total() const {
@@ -31,24 +37,28 @@ std::string op_table(const OpReport& r) {
   }
   std::string out =
       fmt::format("  mean of {} steps at a context of {:.0f} tokens; times by {}\n", r.steps, r.context, r.clock);
-  const auto line = [&](const std::string& p, const std::string& c, const std::string& o, const std::string& calls,
-                        const std::string& us, const std::string& share, const std::string& bytes,
-                        const std::string& gbps) {
-    std::string text = fmt::format("  {:<{}}  {:<{}}  {:<{}}  {:>5}  {:>9}  {:>7}  {:>8}  {:>7}", p, path, c, component,
-                                   o, op, calls, us, share, bytes, gbps);
+  const auto put = [&](const OpLine& l) {
+    std::string text = fmt::format("  {:<{}}  {:<{}}  {:<{}}  {:>5}  {:>9}  {:>7}  {:>8}  {:>7}", l.path, path,
+                                   l.component, component, l.op, op, l.calls, l.us, l.share, l.bytes, l.gbps);
     text.erase(text.find_last_not_of(' ') + 1);
     out += text + '\n';
   };
-  const auto numbers = [&](const profiler::OpGroup& g) {
-    line(g.path, g.component, g.op, std::to_string(g.calls), fmt::format("{:.1f}", g.us),
-         fmt::format("{:.1f} %", 100 * r.share(g.us)), format_bytes(static_cast<uint64_t>(g.bytes)),
-         fmt::format("{:.1f}", g.gbps()));
+  const auto put_group = [&](const profiler::OpGroup& g) {
+    put({.path = g.path,
+         .component = g.component,
+         .op = g.op,
+         .calls = std::to_string(g.calls),
+         .us = fmt::format("{:.1f}", g.us),
+         .share = fmt::format("{:.1f} %", 100 * r.share(g.us)),
+         .bytes = format_bytes(static_cast<uint64_t>(g.bytes)),
+         .gbps = fmt::format("{:.1f}", g.gbps())});
   };
-  line("module", "component", "op", "calls", "us a step", "share", "bytes", "GB/s");
-  for (const profiler::OpGroup& g : r.groups) numbers(g);
-  line(kBetween, "", "", "", fmt::format("{:.1f}", r.between_us), fmt::format("{:.1f} %", 100 * r.share(r.between_us)),
-       "", "");
-  numbers(r.total());
+  put({"module", "component", "op", "calls", "us a step", "share", "bytes", "GB/s"});
+  for (const profiler::OpGroup& g : r.groups) put_group(g);
+  put({.path = kBetween,
+       .us = fmt::format("{:.1f}", r.between_us),
+       .share = fmt::format("{:.1f} %", 100 * r.share(r.between_us))});
+  put_group(r.total());
   const double change = r.unrecorded_tok_per_s > 0 ? 100 * (r.tok_per_s / r.unrecorded_tok_per_s - 1) : 0;
   return out + fmt::format("  decode {:.1f} tok/s while recording, {:.1f} without: {:+.1f} %\n", r.tok_per_s,
                            r.unrecorded_tok_per_s, change);

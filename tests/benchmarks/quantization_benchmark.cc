@@ -158,11 +158,17 @@ void read_memory(benchmark::State& state) {
   state.counters["bytes_a_run"] = each_thread(kMemory);
 }
 
-void measure(benchmark::State& state, const std::string& scheme, const std::vector<Setting>& settings, const Make& make,
-             const Shape& shape, uint64_t isa) {
+// A scheme as it is configured, on a machine of these instruction sets.
+struct Subject {
+  std::string scheme;
+  std::vector<Setting> settings = {};
+  uint64_t isa = machine_isa();
+};
+
+void measure(benchmark::State& state, const Subject& subject, const Make& make, const Shape& shape) {
   static std::mutex loads;  // a registry's thread is one
   std::unique_lock lock(loads);
-  Layer layer(scheme, settings, *make(shape), shape, isa);
+  Layer layer(subject.scheme, subject.settings, *make(shape), shape, subject.isa);
   lock.unlock();
   for (auto _ : state) layer.run();
   const auto runs = static_cast<double>(state.iterations() * layer.copies());
@@ -182,33 +188,30 @@ void measure(benchmark::State& state, const std::string& scheme, const std::vect
   }
 }
 
-void add(const std::string& label, const std::string& scheme, const std::vector<Setting>& settings, const Make& make,
-         const std::vector<Shape>& shapes, uint64_t isa = machine_isa()) {
+void add(const std::string& label, const Subject& subject, const Make& make, const std::vector<Shape>& shapes) {
   for (const Shape& shape : shapes) {
     const std::string kind = shape.memory != 0 ? "gemv_memory/" : shape.rows == 1 ? "gemv/" : "gemm/";
     const std::string name = kind + label + "/" + std::to_string(shape.n) + "x" + std::to_string(shape.k) +
                              "/rows:" + std::to_string(shape.rows);
-    std::vector<Setting> kept(settings);
-    auto* made = benchmark::RegisterBenchmark(
-        name.c_str(), [=](benchmark::State& state) { measure(state, scheme, kept, make, shape, isa); });
+    auto* made = benchmark::RegisterBenchmark(name.c_str(),
+                                              [=](benchmark::State& state) { measure(state, subject, make, shape); });
     if (shape.memory != 0) made->UseRealTime()->Iterations(kMemoryRuns)->Threads(1)->Threads(2);
   }
 }
 const std::vector<Shape> kShapes = {
     {1, 1536, 512}, {1, 16384, 4096}, {1, 8192, 2048, kMemory}, {128, 1536, 512}, {128, 512, 4096}};
-void add(const std::string& label, const std::string& scheme, const std::vector<Setting>& settings, tenon_format source,
-         uint64_t isa = machine_isa()) {
-  add(label, scheme, settings, plain(source), kShapes, isa);
+void add(const std::string& label, const Subject& subject, tenon_format source) {
+  add(label, subject, plain(source), kShapes);
 }
 
 const bool kRegistered = [] {
   for (const tenon_format f : kFileFormats)
-    add(std::string("gguf_") + tenon_format_name(f), "gguf", {{"activations", std::string("f32")}}, f);
+    add(std::string("gguf_") + tenon_format_name(f), {"gguf", {{"activations", std::string("f32")}}}, f);
   for (const tenon_format f : {TENON_Q4_0, TENON_Q4_1, TENON_Q5_0, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K}) {
-    add(std::string("gguf_int8_") + tenon_format_name(f), "gguf", {{"activations", std::string("int8")}}, f);
+    add(std::string("gguf_int8_") + tenon_format_name(f), {"gguf", {{"activations", std::string("int8")}}}, f);
   }
-  add("gguf_bf16_bf16", "gguf", {{"activations", std::string("auto")}}, TENON_BF16);
-  for (const char* scheme : {"int8dq", "llm_int8", "fp8"}) add(scheme, scheme, {}, TENON_F16);
+  add("gguf_bf16_bf16", {"gguf", {{"activations", std::string("auto")}}}, TENON_BF16);
+  for (const char* scheme : {"int8dq", "llm_int8", "fp8"}) add(scheme, {scheme}, TENON_F16);
   benchmark::RegisterBenchmark("gemv_memory/read", &read_memory)
       ->UseRealTime()
       ->Iterations(kMemoryRuns)
@@ -219,14 +222,14 @@ const bool kRegistered = [] {
     const uint64_t isa = f32 ? machine_isa() & ~kByteDots : machine_isa();
     const std::string end = f32 ? "_f32" : "";
     for (const char* scheme : {"int8wo", "nf4", "fp4", "fp6", "sparse24"})
-      add(scheme + end, scheme, {}, TENON_F16, isa);
-    add("int4wo_64" + end, "int4wo", {{"group_size", int64_t{64}}}, TENON_F16, isa);
+      add(scheme + end, {scheme, {}, isa}, TENON_F16);
+    add("int4wo_64" + end, {"int4wo", {{"group_size", int64_t{64}}}, isa}, TENON_F16);
     for (const int64_t bits : {2, 3, 4, 5, 6, 8}) {
-      add("uintx_" + std::to_string(bits) + end, "uintx", {{"bits", bits}}, TENON_F16, isa);
+      add("uintx_" + std::to_string(bits) + end, {"uintx", {{"bits", bits}}, isa}, TENON_F16);
     }
     for (const conformance::PublishedForm& form : conformance::published_forms()) {
-      if (form.scheme != "fp8") add(form.label + end, form.scheme, {}, published(form), published_shapes, isa);
-      if (form.scheme == "fp8" && !f32) add(form.label, form.scheme, {}, published(form), published_shapes);
+      if (form.scheme != "fp8") add(form.label + end, {form.scheme, {}, isa}, published(form), published_shapes);
+      if (form.scheme == "fp8" && !f32) add(form.label, {form.scheme}, published(form), published_shapes);
     }
   }
   return true;

@@ -75,9 +75,21 @@ Text context_of(const RandomStep& step, const std::vector<Text>& texts, size_t r
   return context;
 }
 
-// Bounds belong to a host, so each step has its own; the state is carried from one to the next.
-void run_step(const Penalty& p, const Component& component, uint32_t vocab, const RandomStep& step, uint32_t form,
-              std::vector<Text>& texts, std::vector<uint8_t>& state) {
+struct Subject {
+  const Penalty& penalty;
+  const Component& component;
+  uint32_t vocab;  // tokens
+};
+// A step's sequences so far, and the component's state.
+struct Carried {
+  std::vector<Text> texts;  // by slot
+  std::vector<uint8_t> state = {};
+};
+
+// Bounds belong to a host, so each step has its own; the state is carried from one to the next. form: TENON_DENSE or TENON_SPARSE.
+void run_step(const Subject& subject, const RandomStep& step, uint32_t form, Carried& carried) {
+  const auto& [p, component, vocab] = subject;
+  auto& [texts, state] = carried;
   const auto slots = static_cast<uint32_t>(texts.size());
   SamplerHost host(vocab, step.rows, slots);
   OpRunner& runner = host.runner();
@@ -116,10 +128,9 @@ TEST(Penalties, EqualTheModelUnderRandomAcceptance) {
     for (const uint32_t vocab : {1U, 2U, 31U, 1000U, 49152U}) {
       for (const uint32_t form : {TENON_DENSE, TENON_SPARSE}) {
         std::mt19937_64 random(vocab + form);
-        std::vector<Text> texts(3);
-        std::vector<uint8_t> state;
+        Carried carried{std::vector<Text>(3)};
         for (int step = 0; step < (vocab > 1000 ? 4 : 25); ++step) {
-          run_step(p, component, vocab, random_step(vocab, 3, random), form, texts, state);
+          run_step({p, component, vocab}, random_step(vocab, 3, random), form, carried);
           if (HasFatalFailure()) return;
         }
       }
@@ -142,10 +153,9 @@ TEST(Penalties, SeeTheWholePrompt) {
     next.seq_slot = {0};
     next.seq_row = {0, 1};
     next.accepted = {1};
-    std::vector<Text> texts(1);
-    std::vector<uint8_t> state;
-    run_step(p, component, 1000, prompt, TENON_DENSE, texts, state);
-    run_step(p, component, 1000, next, TENON_SPARSE, texts, state);
+    Carried carried{std::vector<Text>(1)};
+    run_step({p, component, 1000}, prompt, TENON_DENSE, carried);
+    run_step({p, component, 1000}, next, TENON_SPARSE, carried);
   }
 }
 

@@ -241,10 +241,18 @@ std::vector<double> divisors_at(const Rope& rope, uint32_t positions) {
   return divisors;
 }
 
+// A rope of a model, to be said in the words of a GGUF architecture.
+struct ScaledRope {
+  const Weights& model;  // refusals name its file
+  const Rope& rope;
+  const RopeSpec& spec;  // the family's
+  const std::string& architecture;
+};
+
 // GGUF's types of scaled rope are linear, yarn and longrope; other frequencies that do not depend on the length are a
 // tensor.
-void describe_gguf_rope(const Weights& model, const Rope& rope, const RopeSpec& spec, const std::string& architecture,
-                        MetadataMap& all, Renaming& tensors) {
+void describe_gguf_rope(const ScaledRope& scaled, MetadataMap& all, Renaming& tensors) {
+  const auto& [model, rope, spec, architecture] = scaled;
   const std::string scaling = architecture + ".rope.scaling.";
   switch (rope.scaling) {
     case RopeScaling::kNone:
@@ -367,7 +375,7 @@ Translation to_gguf(const Family& family, const Weights& model, const Config& c)
     if (!spec.theta.key.gguf.empty()) all[spell(spec.theta.key.gguf)] = c.ropes[i].theta;
     if (!spec.scaled) continue;
     all[architecture + ".rope.dimension_count"] = int64_t{c.ropes[i].rotated};
-    describe_gguf_rope(model, c.ropes[i], spec, architecture, all, tensors);
+    describe_gguf_rope({model, c.ropes[i], spec, architecture}, all, tensors);
   }
   Translation made{tensors.finish(std::move(all)), {}};
   check_layers(family, model, c, *made.weights);

@@ -148,13 +148,21 @@ struct Levels {
   int scale = 0, minimum = 0;
 };
 
-// The integers about a fit's own, within [least, most], that leave the least error with the superblock's numbers as stored.
+// A superblock's numbers as they are stored: what an integer of a scale and of a minimum stands for.
+struct Steps {
+  float d, dmin;  // dmin is 0 where there are no minima
+};
+struct LevelRange {
+  int least, most;  // the bounds of a scale; a minimum goes from 0 to most
+};
+
+// The integers about a fit's own that leave the least error.
 template <class Of>
-Levels best_levels(const Of& group, const typename Of::Fit& fit, float d, float dmin, int least, int most) {
-  const auto near = [&](float value, float step) {
-    return step != 0
-               ? static_cast<int>(whole(std::clamp(value / step, static_cast<float>(least), static_cast<float>(most))))
-               : 0;
+Levels best_levels(const Of& group, const typename Of::Fit& fit, const Steps& step, const LevelRange& range) {
+  const auto [d, dmin] = step;
+  const auto [least, most] = range;
+  const auto near = [low = static_cast<float>(least), high = static_cast<float>(most)](float value, float unit) {
+    return unit != 0 ? static_cast<int>(whole(std::clamp(value / unit, low, high))) : 0;
   };
   const Levels first{near(fit.scale, d), near(fit.minimum, dmin)};
   Levels best = first;
@@ -194,7 +202,7 @@ struct Affine {
     if (d.infinite() || dmin.infinite()) return false;
     for (uint32_t g = 0; g < kGroups; ++g) {
       const Of group(w + g * kCount);
-      level[g] = best_levels(group, fit[g], d.value(), dmin.value(), 0, levels);
+      level[g] = best_levels(group, fit[g], {d.value(), dmin.value()}, {0, levels});
       const typename Of::Fit held{d.value() * static_cast<float>(level[g].scale),
                                   dmin.value() * static_cast<float>(level[g].minimum)};
       for (uint32_t i = 0; i < kCount; ++i) q[g * kCount + i] = static_cast<uint8_t>(group.integer(i, held));
@@ -223,7 +231,7 @@ struct Symmetric {
     if (d.infinite()) return false;
     for (uint32_t g = 0; g < kGroups; ++g) {
       const Of group(w + g * kCount);
-      level[g] = best_levels(group, fit[g], d.value(), 0, kLowest, -kLowest - 1);
+      level[g] = best_levels(group, fit[g], {d.value(), 0}, {kLowest, -kLowest - 1});
       const typename Of::Fit held{d.value() * static_cast<float>(level[g].scale), 0};
       for (uint32_t i = 0; i < kCount; ++i) q[g * kCount + i] = static_cast<uint8_t>(group.integer(i, held) + kZero);
     }

@@ -199,8 +199,12 @@ std::unique_ptr<Sequence> Engine::Impl::make_sequence(Request request, uint32_t 
   const uint64_t seed = request.seed.value_or(config.seed);
   std::vector<int32_t> ends = turns ? chat->stop_tokens(*tokenizer) : tokenizer->info().end_of_generation;
   if (request.grammar) ends = request.grammar->host().ends;
-  auto sequence = std::make_unique<Sequence>(std::move(request), index, std::move(prompt), std::move(ends), *tokenizer,
-                                             pipeline->longest_sequence());
+  auto sequence = std::make_unique<Sequence>(SequenceStart{.request = std::move(request),
+                                                           .index = index,
+                                                           .prompt = std::move(prompt),
+                                                           .end_tokens = std::move(ends),
+                                                           .capacity = pipeline->longest_sequence()},
+                                             *tokenizer);
   sequence->matcher = std::move(matcher);
   sequence->seed = seed;
   if (trace) sequence->submitted = RequestTrace::Clock::now();

@@ -59,18 +59,17 @@ const char* to_string(FinishReason reason) {
   return "unknown";
 }
 
-Sequence::Sequence(Request request, uint32_t index, std::vector<int32_t> prompt, std::vector<int32_t> end_tokens,
-                   const Tokenizer& tokenizer, uint32_t capacity)
-    : request_(std::move(request)),
-      index_(index),
+Sequence::Sequence(SequenceStart start, const Tokenizer& tokenizer)
+    : request_(std::move(start.request)),
+      index_(start.index),
       limit_(request_.embed == Pooling::kNone ? request_.max_new_tokens : 0),
-      capacity_(capacity),
-      tokens_(std::move(prompt)),
-      end_tokens_(std::move(end_tokens)),
+      capacity_(start.capacity),
+      tokens_(std::move(start.prompt)),
+      end_tokens_(std::move(start.end_tokens)),
       prompt_size_(tokens_.size()),
       detokenizer_(tokenizer, {.show_control = false, .continues = true}) {
   // All the room that it may need, so that steps do not allocate.
-  const size_t room = std::max(prompt_size_, std::min<size_t>(prompt_size_ + limit_, capacity)) + 1;
+  const size_t room = std::max(prompt_size_, std::min<size_t>(prompt_size_ + limit_, capacity_)) + 1;
   tokens_.reserve(room);
   text_.reserve((room - prompt_size_) * 8);
   if (request_.logprobs) logprobs_.reserve(room - prompt_size_);

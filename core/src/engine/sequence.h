@@ -18,11 +18,17 @@
 
 namespace tenon {
 
+struct SequenceStart {
+  Request request;
+  uint32_t index = 0;               // Token::sequence
+  std::vector<int32_t> prompt;      // tokens
+  std::vector<int32_t> end_tokens;  // each of them ends the text
+  uint32_t capacity = 0;            // the most tokens, prompt and text, that the cache holds of one sequence
+};
+
 class Sequence {
  public:
-  // index: Token::sequence.
-  Sequence(Request request, uint32_t index, std::vector<int32_t> prompt, std::vector<int32_t> end_tokens,
-           const Tokenizer& tokenizer, uint32_t capacity);
+  Sequence(SequenceStart start, const Tokenizer& tokenizer);
 
   // Takes a chosen token and says whether the sequence goes on. logits: the row that it was chosen from. Throws what
   // the request's callback throws.
@@ -74,7 +80,7 @@ class Sequence {
   bool started = false;          // its slot has its sampler's parameters
   bool ran = false;              // it was started once
   bool loads = false;            // the first kv_len tokens are not in the cache yet: the saved sequence has them
-  bool doubtful = false;         // what it has in the cache may be wrong
+  bool doubtful = false;         // its cells in the cache may be wrong
   uint32_t reused = 0;           // see Result
   bool sits_out = false;         // is not asked for again in the step that is being planned
   Rest rest;

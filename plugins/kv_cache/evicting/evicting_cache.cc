@@ -99,10 +99,13 @@ void EvictingCache::attach(void* const* store, void* queue) {
 
 namespace {
 
-// Returns a plane as a tensor (slot, head, cell, dim), and its strides in the order of a view.
-tenon_tensor plane_of(tenon_format format, uint32_t slots, uint32_t heads, uint32_t cells, uint32_t dim,
-                      int64_t (&stride)[3]) {
-  const tenon_tensor t = sdk::tensor(format, {slots, heads, cells, dim});
+struct PlaneShape {
+  uint32_t slots, heads, cells, dim;  // dim: elements of a head
+};
+
+// Returns a plane as a tensor (slots, heads, cells, dim), and its strides in the order of a view: slot, cell, head.
+tenon_tensor plane_of(tenon_format format, const PlaneShape& shape, int64_t (&stride)[3]) {
+  const tenon_tensor t = sdk::tensor(format, {shape.slots, shape.heads, shape.cells, shape.dim});
   stride[0] = t.stride[0];
   stride[1] = t.stride[2];
   stride[2] = t.stride[1];
@@ -117,8 +120,8 @@ tenon_kv_view EvictingCache::view(uint32_t layer, const tenon_tid* store, Record
   const int64_t slots = slots_, heads = l.heads, page = page_cells_;
   const tenon_format codec = format_.k.codec;
   const uint64_t lines = l.lines * slots_, each = sizeof(int32_t);
-  v.k = r.slice(store[kPlanes], plane_of(codec, slots_, l.heads, cells_, l.k_dim, v.k_stride), l.planes);
-  v.v = r.slice(store[kPlanes], plane_of(codec, slots_, l.heads, cells_, l.v_dim, v.v_stride),
+  v.k = r.slice(store[kPlanes], plane_of(codec, {slots_, l.heads, cells_, l.k_dim}, v.k_stride), l.planes);
+  v.v = r.slice(store[kPlanes], plane_of(codec, {slots_, l.heads, cells_, l.v_dim}, v.v_stride),
                 l.planes + plane_bytes(l, l.k_dim));
   v.pages = r.slice(store[kPages], sdk::tensor(TENON_I32, {slots, heads, 1}), lines * each);
   v.used = r.slice(store[kUsed], sdk::tensor(TENON_I32, {slots, heads}), lines * each);
@@ -175,8 +178,8 @@ tenon_kv_view EvictingCache::record_dequant(uint32_t layer, const tenon_tid* sto
   const tenon_kv_view from = view(layer, store, r);
   tenon_kv_view to = from;
   to.format = plain;
-  to.k = r.temp(plane_of(plain->k.codec, slots_, to.heads, cells_, to.k_dim, to.k_stride));
-  to.v = r.temp(plane_of(plain->k.codec, slots_, to.heads, cells_, to.v_dim, to.v_stride));
+  to.k = r.temp(plane_of(plain->k.codec, {slots_, to.heads, cells_, to.k_dim}, to.k_stride));
+  to.v = r.temp(plane_of(plain->k.codec, {slots_, to.heads, cells_, to.v_dim}, to.v_stride));
   const slot_cache::DequantArgs args{sdk::kv_layout(from), sdk::kv_layout(to), cells_, r.bounds().seqs, simd_, 1};
   const tenon_operand operands[] = {{from.k, TENON_READ},
                                     {from.v, TENON_READ},

@@ -11,21 +11,10 @@ namespace {
 
 using namespace sdk::cpu;
 
-constexpr uint32_t kPairs = 32;  // elements of a vector
-
-// They are loaded as integers: clang 16 returns vectors of bf16 wrongly where it does not optimize.
-inline __m512i bf16_at(const void* p) {
-  return _mm512_loadu_si512(p);
-}
-inline __m512i some_bf16_at(const void* p, uint32_t n) {
-  return _mm512_maskz_loadu_epi16((1u << n) - 1, p);
-}
-
 void to_bf16(const float* x, uint32_t k, uint16_t* to) {
   for (uint32_t i = 0; i < k; i += kLanes) {
     const Floats16 v = k - i < kLanes ? Floats16::load_first(x + i, k - i) : Floats16::load(x + i);
-    const auto bits = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(v.v));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), bits);
+    store_bf16(to + i, v);
   }
 }
 
@@ -37,23 +26,24 @@ inline void bf16_tile(const Bf16Product& t, uint32_t row, uint32_t column) {
 #pragma GCC unroll 32
   for (uint32_t i = 0; i < R * C; ++i) acc[i] = Floats16::zeros();
   const auto add = [&](auto at, uint32_t i, uint32_t n) {
-    __m512bh a[C];
+    Bf16Pairs a[C];
 #pragma GCC unroll 8
     for (uint32_t c = 0; c < C; ++c) {
       const uint8_t* from = w + c * t.row_bytes + 2 * size_t{i};
-      if constexpr (R == 1) prefetch(from + kAhead, 2 * kPairs);
-      a[c] = reinterpret_cast<__m512bh>(at(from, n));
+      if constexpr (R == 1) prefetch(from + kAhead, 2 * Bf16Pairs::kCount);
+      a[c] = at(from, n);
     }
 #pragma GCC unroll 8
     for (uint32_t r = 0; r < R; ++r) {
-      const auto b = reinterpret_cast<__m512bh>(at(x + r * t.x_stride + i, n));
+      const Bf16Pairs b = at(x + r * t.x_stride + i, n);
 #pragma GCC unroll 8
-      for (uint32_t c = 0; c < C; ++c) acc[r * C + c].v = _mm512_dpbf16_ps(acc[r * C + c].v, a[c], b);
+      for (uint32_t c = 0; c < C; ++c) acc[r * C + c] = dot(acc[r * C + c], a[c], b);
     }
   };
   uint32_t i = 0;
-  for (; i + kPairs <= t.k; i += kPairs) add([](const void* p, uint32_t) { return bf16_at(p); }, i, kPairs);
-  if (i < t.k) add(some_bf16_at, i, t.k - i);
+  for (; i + Bf16Pairs::kCount <= t.k; i += Bf16Pairs::kCount)
+    add([](const void* p, uint32_t) { return Bf16Pairs::load(p); }, i, Bf16Pairs::kCount);
+  if (i < t.k) add(&Bf16Pairs::load_first, i, t.k - i);
   for (uint32_t r = 0; r < R; ++r) {
     float* y = t.y + (row + r) * t.y_stride + column;
     if constexpr (C == 4) {

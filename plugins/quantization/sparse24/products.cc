@@ -1,7 +1,6 @@
 // Packed rows (packings.h) as products of x in 16 bits read them. Compiled once for each instruction set that has dot products
 // of bytes. A quad's two integers become two words of each lane, and a shuffle chooses the two x of their columns: eight dot
 // products multiply 32 k of a vector's rows.
-#include <array>
 #include <utility>
 
 #include "../coded/kernels.h"
@@ -15,42 +14,17 @@ using namespace sdk::cpu;
 
 // For each pair that a quad may keep this says which bytes of four words of x are the two of its columns. It has as many entries as
 // a look-up in a register has lanes.
-constexpr std::array<uint32_t, kSide> kPlaces = [] {
-  std::array<uint32_t, kSide> places{};
+struct Places {
+  uint32_t of_pair[kSide];
+};
+constexpr Places kPlaces = [] {
+  Places places{};
   for (uint32_t i = 0; i < kPairCount; ++i) {
     const uint32_t first = 2 * word_place(kPairs[i].first), second = 2 * word_place(kPairs[i].second);
-    places[i] = first | (first + 1) << 8 | second << 16 | (second + 1) << 24;
+    places.of_pair[i] = first | (first + 1) << 8 | second << 16 | (second + 1) << 24;
   }
   return places;
 }();
-
-#if defined(__AVX512VNNI__)
-
-// The look-up takes the lowest four bits and ignores the rest.
-template <uint32_t kQuad>
-inline RowCodes places_of(RowCodes pairs) {
-  return {_mm512_permutexvar_epi32(_mm512_srli_epi32(pairs.v, 4 * kQuad), _mm512_loadu_si512(kPlaces.data()))};
-}
-// The integers of quad kQuad of four.
-template <uint32_t kQuad>
-inline RowWords integers_of(RowCodes four) {
-  return {_mm512_srai_epi16(_mm512_slli_epi16(four.v, 12 - 4 * kQuad), 12)};
-}
-
-#else
-
-// The look-up takes the lowest three bits and ignores the rest.
-template <uint32_t kQuad>
-inline RowCodes places_of(RowCodes pairs) {
-  return {_mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(kPlaces.data())),
-                                      _mm256_srli_epi32(pairs.v, 4 * kQuad))};
-}
-template <uint32_t kQuad>
-inline RowWords integers_of(RowCodes four) {
-  return {_mm256_srai_epi16(_mm256_slli_epi16(four.v, 12 - 4 * kQuad), 12)};
-}
-
-#endif
 
 template <uint32_t kIndex>
 struct PackedSparse : PackedUnit {
@@ -68,8 +42,8 @@ struct PackedSparse : PackedUnit {
     const size_t at = kHeader + b * size_t{192};
     const RowCodes four[2] = {codes(at), codes(at + 64)}, pairs = codes(at + 128);
     const auto put = [&]<uint32_t... kQuad>(std::integer_sequence<uint32_t, kQuad...>) {
-      ((out.place[kQuad] = places_of<kQuad>(pairs)), ...);
-      ((out.word[kQuad] = integers_of<kQuad % 4>(four[kQuad / 4])), ...);
+      ((out.place[kQuad] = looked_up_lanes<4 * kQuad>(kPlaces.of_pair, pairs)), ...);
+      ((out.word[kQuad] = signed_fours<4 * (kQuad % 4)>(four[kQuad / 4])), ...);
     };
     put(std::make_integer_sequence<uint32_t, kQuads>{});
     return out;

@@ -9,7 +9,7 @@ namespace {
 namespace cpu = sdk::cpu;
 
 enum Operand : uint32_t { kNext = cpu::kOwnOperand, kPos, kRng };
-constexpr DrawFunction kKernels[] = {&draw_sse2, &draw_avx2, &draw_avx512};
+constexpr DrawFunction kKernels[] = {&scalar::draw, &avx2::draw, &avx512::draw};
 
 struct Args {
   cpu::CandidateGrid grid;

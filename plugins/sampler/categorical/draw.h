@@ -17,8 +17,14 @@ struct DrawInput {
 };
 using DrawFunction = Draw (*)(const DrawInput&);
 
-Draw draw_sse2(const DrawInput& in);
-Draw draw_avx2(const DrawInput& in);
-Draw draw_avx512(const DrawInput& in);
+namespace scalar {
+Draw draw(const DrawInput& in);
+}
+namespace avx2 {
+Draw draw(const DrawInput& in);
+}
+namespace avx512 {
+Draw draw(const DrawInput& in);
+}
 
 }  // namespace tenon::categorical

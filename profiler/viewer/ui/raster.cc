@@ -46,12 +46,16 @@ void blend(uint32_t& pixel, const Colour& c, float coverage) {
   pixel = mixed(under.r, c.r) | mixed(under.g, c.g) << 8U | mixed(under.b, c.b) << 16U | 0xFF000000U;
 }
 
-// Pixels whose centre lies within; one on an edge belongs to one of the two triangles that share it.
-void triangle(Image& image, const Texture& texture, const Rectangle& clip, const ImDrawVert& a, const ImDrawVert& b,
-              const ImDrawVert& c) {
+struct Triangle {
+  const ImDrawVert &a, &b, &c;  // corners: a position in pixels, a place in the texture from 0 to 1, a colour
+};
+
+// Fills the pixels whose centre lies within; one on an edge belongs to one of the two triangles that share it.
+void fill(Image& image, const Texture& texture, const Rectangle& clip, const Triangle& triangle) {
+  const auto& [a, b, c] = triangle;
   const float area = (b.pos.x - a.pos.x) * (c.pos.y - a.pos.y) - (b.pos.y - a.pos.y) * (c.pos.x - a.pos.x);
   if (area == 0 || !std::isfinite(area)) return;
-  if (area < 0) return triangle(image, texture, clip, a, c, b);
+  if (area < 0) return fill(image, texture, clip, {a, c, b});
   const auto [x0, x1] = std::minmax({a.pos.x, b.pos.x, c.pos.x});
   const auto [y0, y1] = std::minmax({a.pos.y, b.pos.y, c.pos.y});
   const auto limit = [](float v, int low, int high) {
@@ -105,7 +109,7 @@ Image rasterise(const ImDrawData& data, ImU32 background) {
       const ImDrawIdx* index = list.IdxBuffer.Data + command.IdxOffset;
       const ImDrawVert* vertex = list.VtxBuffer.Data + command.VtxOffset;
       for (unsigned i = 0; i + 2 < command.ElemCount; i += 3) {
-        triangle(image, texture, clip, vertex[index[i]], vertex[index[i + 1]], vertex[index[i + 2]]);
+        fill(image, texture, clip, {vertex[index[i]], vertex[index[i + 1]], vertex[index[i + 2]]});
       }
     }
   }

@@ -12,6 +12,13 @@
 namespace tenon::view {
 namespace {
 
+struct Bar {
+  int64_t begin_ns, end_ns;
+  float y, height;  // pixels; y is the upper edge
+  ImU32 colour;
+  bool framed = false;  // wide ones have an edge, which tells neighbours apart
+};
+
 class RequestsView {
  public:
   RequestsView(App& app, RequestsState& state)
@@ -32,7 +39,7 @@ class RequestsView {
   void draw_ruler();
   void draw_row(uint32_t request, float y);
   void draw_stay(const RequestStay& stay, float y);
-  void draw_bar(int64_t begin_ns, int64_t end_ns, float y, float height, ImU32 colour, bool framed = false);
+  void draw_bar(const Bar& bar) const;
   void draw_cached(const RequestLife& life, const RequestStay& stay, float y);
   void describe(uint32_t request, float x) const;
   void keys();
@@ -220,12 +227,12 @@ void RequestsView::draw_row(uint32_t request, float y) {
   draw.PopClipRect();
 }
 
-void RequestsView::draw_bar(int64_t begin_ns, int64_t end_ns, float y, float height, ImU32 colour, bool framed) {
-  const float a = x_of(begin_ns), b = std::max(a + 1, x_of(end_ns));
+void RequestsView::draw_bar(const Bar& bar) const {
+  const float a = x_of(bar.begin_ns), b = std::max(a + 1, x_of(bar.end_ns)), below = bar.y + bar.height;
   if (b < left_ || a > right_) return;
   ImDrawList& draw = *ImGui::GetWindowDrawList();
-  draw.AddRectFilled({a, y}, {b, y + height}, colour);
-  if (framed && b - a > theme_.px(4)) draw.AddRect({a, y}, {b, y + height}, theme_.background);
+  draw.AddRectFilled({a, bar.y}, {b, below}, bar.colour);
+  if (bar.framed && b - a > theme_.px(4)) draw.AddRect({a, bar.y}, {b, below}, theme_.background);
 }
 
 // A wait is thin. A stay is pale for its whole length, with what it ran in solid colour on it, and rests on that.
@@ -233,18 +240,18 @@ void RequestsView::draw_stay(const RequestStay& stay, float y) {
   const float height = row_height() - theme_.px(4), top = y + theme_.px(2);
   const float thin = height * 0.4F;
   if (stay.waits()) {
-    draw_bar(stay.begin_ns, stay.end_ns, top + (height - thin) / 2, thin, queue_colour(stay.again));
+    draw_bar({stay.begin_ns, stay.end_ns, top + (height - thin) / 2, thin, queue_colour(stay.again)});
     return;
   }
-  draw_bar(stay.begin_ns, stay.end_ns, top, height, pale(theme_.dim));
+  draw_bar({stay.begin_ns, stay.end_ns, top, height, pale(theme_.dim)});
   float drawn_to = left_ - 1;
   for (const RequestPart& part : stay.parts) {
     if (x_of(part.end_ns) <= drawn_to) continue;  // it lies within a pixel that is drawn
-    draw_bar(part.begin_ns, part.end_ns, top, height, part.is_prompt ? prompt_colour() : decode_colour(), true);
+    draw_bar({part.begin_ns, part.end_ns, top, height, part.is_prompt ? prompt_colour() : decode_colour(), true});
     drawn_to = std::max(x_of(part.begin_ns) + 1, std::floor(x_of(part.end_ns)));
   }
   for (const RequestPart& rest : stay.rests) {
-    draw_bar(rest.begin_ns, rest.end_ns, top + (height - thin) / 2, thin, queue_colour(false));
+    draw_bar({rest.begin_ns, rest.end_ns, top + (height - thin) / 2, thin, queue_colour(false)});
   }
   if (stay.lost.empty()) return;
   const float x = x_of(stay.end_ns);

@@ -56,6 +56,58 @@ void describe_step(const App& app, const Step& step) {
   }
 }
 
+namespace {
+
+// Names the columns, and sorts the rows by the one that was clicked.
+void draw_head(Table& table) {
+  ImGui::TableSetupScrollFreeze(1, 1);
+  for (const Table::Column& column : table.columns) {
+    ImGui::TableSetupColumn(column.name.c_str(), column.is_number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
+  }
+  ImGui::TableHeadersRow();
+  ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs();
+  if (specs == nullptr || !specs->SpecsDirty) return;
+  if (specs->SpecsCount > 0) {
+    sort_by(table, static_cast<size_t>(specs->Specs->ColumnIndex),
+            specs->Specs->SortDirection == ImGuiSortDirection_Descending);
+  }
+  specs->SpecsDirty = false;
+}
+
+void draw_cell(const Theme& theme, const Cell& cell, bool is_number) {
+  if (is_number) {
+    const float gap = ImGui::GetContentRegionAvail().x - ImGui::CalcTextSize(cell.text.c_str()).x;
+    if (gap > 0) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gap);
+  }
+  const ImU32 colour = cell.tone == Cell::Tone::kGood  ? theme.good
+                       : cell.tone == Cell::Tone::kBad ? theme.bad
+                                                       : theme.text;
+  ImGui::PushStyleColor(ImGuiCol_Text, colour);
+  ImGui::TextUnformatted(cell.text.c_str());
+  ImGui::PopStyleColor();
+}
+
+// Draws a row of cells, and says whether it was clicked.
+bool draw_row(const Theme& theme, const Table& table, int r, std::string_view marked) {
+  const Table::Row& row = table.rows[static_cast<size_t>(r)];
+  bool clicked = false;
+  ImGui::TableNextRow();
+  for (size_t c = 0; c < row.cells.size(); ++c) {
+    ImGui::TableNextColumn();
+    if (c == 0) {
+      ImGui::PushID(r);
+      const bool stands_out = !marked.empty() && row.cells[c].text == marked;
+      clicked = ImGui::Selectable("##row", stands_out, ImGuiSelectableFlags_SpanAllColumns);
+      ImGui::PopID();
+      ImGui::SameLine(0, 0);
+    }
+    draw_cell(theme, row.cells[c], table.columns[c].is_number);
+  }
+  return clicked;
+}
+
+}  // namespace
+
 const Table::Row* draw_table(App& app, Table& table, const char* id, std::string_view marked) {
   if (table.columns.empty() || table.columns.size() >= IMGUI_TABLE_MAX_COLUMNS) return nullptr;
   const Table::Row* clicked = nullptr;
@@ -69,46 +121,12 @@ const Table::Row* draw_table(App& app, Table& table, const char* id, std::string
                                      ImGuiTableFlags_BordersInnerV | ImGuiTableFlags_SortTristate |
                                      ImGuiTableFlags_SizingFixedFit | ImGuiTableFlags_Hideable;
   if (ImGui::BeginTable("table", static_cast<int>(table.columns.size()), kFlags)) {
-    ImGui::TableSetupScrollFreeze(1, 1);
-    for (const Table::Column& column : table.columns) {
-      ImGui::TableSetupColumn(column.name.c_str(), column.is_number ? ImGuiTableColumnFlags_PreferSortDescending : 0);
-    }
-    ImGui::TableHeadersRow();
-    if (ImGuiTableSortSpecs* specs = ImGui::TableGetSortSpecs(); specs != nullptr && specs->SpecsDirty) {
-      if (specs->SpecsCount > 0) {
-        sort_by(table, static_cast<size_t>(specs->Specs->ColumnIndex),
-                specs->Specs->SortDirection == ImGuiSortDirection_Descending);
-      }
-      specs->SpecsDirty = false;
-    }
+    draw_head(table);
     ImGuiListClipper clipper;
     clipper.Begin(static_cast<int>(table.rows.size()));
     while (clipper.Step()) {
       for (int r = clipper.DisplayStart; r < clipper.DisplayEnd; ++r) {
-        const Table::Row& row = table.rows[static_cast<size_t>(r)];
-        ImGui::TableNextRow();
-        for (size_t c = 0; c < row.cells.size(); ++c) {
-          ImGui::TableNextColumn();
-          const std::string& text = row.cells[c].text;
-          if (c == 0) {
-            ImGui::PushID(r);
-            const bool stands_out = !marked.empty() && text == marked;
-            if (ImGui::Selectable("##row", stands_out, ImGuiSelectableFlags_SpanAllColumns)) clicked = &row;
-            ImGui::PopID();
-            ImGui::SameLine(0, 0);
-          }
-          if (table.columns[c].is_number) {
-            const float gap = ImGui::GetContentRegionAvail().x - ImGui::CalcTextSize(text.c_str()).x;
-            if (gap > 0) ImGui::SetCursorPosX(ImGui::GetCursorPosX() + gap);
-          }
-          const Cell::Tone tone = row.cells[c].tone;
-          const ImU32 colour = tone == Cell::Tone::kGood  ? app.theme.good
-                               : tone == Cell::Tone::kBad ? app.theme.bad
-                                                          : app.theme.text;
-          ImGui::PushStyleColor(ImGuiCol_Text, colour);
-          ImGui::TextUnformatted(text.c_str());
-          ImGui::PopStyleColor();
-        }
+        if (draw_row(app.theme, table, r, marked)) clicked = &table.rows[static_cast<size_t>(r)];
       }
     }
     ImGui::EndTable();

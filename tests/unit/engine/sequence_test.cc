@@ -43,7 +43,7 @@ Told tell(Request request, const std::string& text, uint32_t capacity = 1000) {
     return true;
   };
   if (request.max_new_tokens == 256) request.max_new_tokens = static_cast<uint32_t>(text.size());
-  Sequence s(std::move(request), 0, {'p', 'p'}, {1}, tokenizer, capacity);
+  Sequence s({.request = std::move(request), .prompt = {'p', 'p'}, .end_tokens = {1}, .capacity = capacity}, tokenizer);
   for (const char c : text) {
     if (!s.take(static_cast<unsigned char>(c), {})) break;
   }
@@ -117,7 +117,7 @@ TEST(Sequence, RanksTopLogprobsByValueAndThenById) {
     top.assign(t.top.begin(), t.top.end());
     return true;
   };
-  Sequence s(std::move(r), 0, {1}, {}, tokenizer, 100);
+  Sequence s({.request = std::move(r), .prompt = {1}, .end_tokens = {}, .capacity = 100}, tokenizer);
   s.take(2, logits);
   ASSERT_EQ(top.size(), 3u);
   EXPECT_THAT((std::vector{top[0].id, top[1].id, top[2].id}), ElementsAre(1, 3, 0));

@@ -20,7 +20,11 @@ struct Problem {
   size_t row_bytes;
   std::vector<float> x;
 };
-Problem make_problem(tenon_format format, uint32_t rows, uint32_t columns, uint32_t k, float scale, uint32_t seed) {
+struct ProblemShape {
+  uint32_t rows, columns, k;  // rows of x and of weights, and their elements
+};
+Problem make_problem(tenon_format format, const ProblemShape& shape, float scale, uint32_t seed) {
+  const auto [rows, columns, k] = shape;
   std::mt19937 random(seed);
   Problem p{rows, columns, k, random_rows(format, columns, k, scale, random), 0, {}};
   p.row_bytes = p.weights.size() / columns;
@@ -80,7 +84,7 @@ class RowKernels : public testing::TestWithParam<tenon_format> {
 TEST_P(RowKernels, SameBitsFromEveryTableAloneAndTogether) {
   for (const uint32_t k : widths()) {
     for (const uint32_t columns : {1u, 2u, 5u, 9u, 17u}) {
-      const Problem p = make_problem(GetParam(), 13, columns, k, 0.1F, k * 31 + columns);
+      const Problem p = make_problem(GetParam(), {13, columns, k}, 0.1F, k * 31 + columns);
       const std::vector<float> reference =
           one_by_one(gguf::scalar::kKernels, *gguf::scalar::kKernels.find(GetParam()), p);
       EXPECT_LT(worst_error(p, GetParam(), reference), 4e-7) << "k " << k;
@@ -97,7 +101,7 @@ TEST_P(RowKernels, SameBitsFromEveryTableAloneAndTogether) {
 
 TEST_P(RowKernels, AnyNumberOfRowsGivesTheSameBits) {
   const uint32_t k = widths().back();
-  const Problem all = make_problem(GetParam(), 20, 11, k, 0.1F, 3);
+  const Problem all = make_problem(GetParam(), {20, 11, k}, 0.1F, 3);
   for (const NamedTable& table : gguf_tables()) {
     const RowFormat& format = *table.kernels->find(GetParam());
     const std::vector<float> expected = one_by_one(*table.kernels, format, all);
@@ -113,7 +117,7 @@ TEST_P(RowKernels, AnyNumberOfRowsGivesTheSameBits) {
 
 TEST_P(RowKernels, ExtremeScalesStayExact) {
   for (const float scale : {0.0F, 3e-7F, 6e4F}) {  // zeros, subnormal halves, near the largest half
-    const Problem p = make_problem(GetParam(), 3, 6, widths().back(), scale, 5);
+    const Problem p = make_problem(GetParam(), {3, 6, widths().back()}, scale, 5);
     for (const NamedTable& table : gguf_tables()) {
       const std::vector<float> y = one_by_one(*table.kernels, *table.kernels->find(GetParam()), p);
       EXPECT_EQ(y, one_by_one(gguf::scalar::kKernels, *gguf::scalar::kKernels.find(GetParam()), p)) << table.name;

@@ -95,6 +95,23 @@ TEST_P(VectorWordsTest, LanesAreComputedByThemselves) {
   for (uint32_t i = 0; i < kMostLanes; ++i) EXPECT_EQ(out.fused[i], std::fma(in.a[i], in.b[i], in.c[i]));
 }
 
+TEST_P(VectorWordsTest, DoublesAreComputedByThemselves) {
+  ASSERT_EQ(out.double_width, out.width > 1 ? out.width / 2 : 1);
+  for (uint32_t i = 0; i < out.double_width; ++i) {
+    const double a = double{in.a[i]}, b = double{in.b[i]}, product = a * b, more = double{in.c[1]} + a;
+    EXPECT_EQ(out.sums[i], out.width > 1 ? std::fma(a, b, more) : product + more);
+  }
+}
+
+TEST_P(VectorWordsTest, LongLanesMultiplyTheirLowHalvesAndInterleave) {
+  for (uint64_t i = 0; i < out.long_lanes; ++i) {
+    const uint64_t low = (1000003 * (i + 1) + (uint64_t{1} << 40)) & 0xffffffffu;
+    EXPECT_EQ(out.long_products[i], low * 4000000007u);
+    EXPECT_EQ(out.interleaved[2 * i], i);
+    EXPECT_EQ(out.interleaved[2 * i + 1], 100 + i);
+  }
+}
+
 TEST_P(VectorWordsTest, WithNanTheSecondOperandIsTaken) {
   VectorInput with_nan = in;
   with_nan.a[0] = kNan;

@@ -2,6 +2,7 @@
 #include "vector_words.h"
 
 #include "tenon/sdk/cpu/vector.h"
+#include "tenon/sdk/cpu/vector_bits.h"
 
 namespace tenon::test {
 namespace {
@@ -47,6 +48,29 @@ void set_sixteen(const VectorInput& in, VectorWords& out) {
   store(out.first16, Floats16::load_first(in.a, 11));
 }
 
+void set_doubles(const VectorInput& in, VectorWords& out) {
+  using Lanes = Doubles<kDoubleWidth>;
+  double a[kDoubleWidth], b[kDoubleWidth];
+  for (uint32_t i = 0; i < kDoubleWidth; ++i) {
+    a[i] = double{in.a[i]};
+    b[i] = double{in.b[i]};
+  }
+  const Lanes more = add(Lanes::all(double{in.c[1]}), Lanes::load(a));
+  store(out.sums, multiply_add(Lanes::load(a), Lanes::load(b), add(more, Lanes::zeros())));
+  out.double_width = kDoubleWidth;
+}
+
+void set_bits(VectorWords& out) {
+  out.long_lanes = kRegisterBytes / sizeof(uint64_t);
+  const U64Lanes factor = (counting_from<U64Lanes>(1) * 1000003u) + (uint64_t{1} << 40);
+  const U64Lanes products = multiply_low_halves(factor, U64Lanes{} + 4000000007u);
+  const U64Lanes a = counting_from<U64Lanes>(0), b = counting_from<U64Lanes>(100);
+  const U64Lanes low = interleave_low(a, b), high = interleave_high(a, b);
+  memcpy(out.long_products, &products, sizeof(products));
+  memcpy(out.interleaved, &low, sizeof(low));
+  memcpy(out.interleaved + out.long_lanes, &high, sizeof(high));
+}
+
 void set_transposed(VectorWords& out) {
   Vector rows[kWidth];
   for (uint32_t r = 0; r < kWidth; ++r) {
@@ -88,6 +112,8 @@ VectorWords TENON_ISA::words(const VectorInput& in) {
   set_conversions(in, out);
   set_arithmetic(in, out);
   set_sixteen(in, out);
+  set_doubles(in, out);
+  set_bits(out);
   set_transposed(out);
   set_dots(in, out);
   return out;

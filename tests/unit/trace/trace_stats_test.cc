@@ -23,14 +23,14 @@ using testing::HasSubstr;
 class Events {
  public:
   Events& step(int number, const std::string& phase, int begin, int duration) {
-    return x(1, 7, begin, duration, "user_annotation", "ProfilerStep#" + std::to_string(number),
-             R"("phase":")" + phase + '"');
+    return put({1, 7, begin, duration, "user_annotation", "ProfilerStep#" + std::to_string(number),
+                R"("phase":")" + phase + '"'});
   }
   Events& op(int begin, int duration, const std::string& path, const std::string& args, int tid = 7) {
-    return x(1, tid, begin, duration, "cpu_op", path, args);
+    return put({1, tid, begin, duration, "cpu_op", path, args});
   }
   Events& kernel(int begin, int duration, const std::string& name, const std::string& args, int tid = 1007) {
-    return x(100, tid, begin, duration, "kernel", name, args);
+    return put({100, tid, begin, duration, "kernel", name, args});
   }
   TraceFile read(const std::string& metadata = "") const {
     return read_trace_bytes(
@@ -41,11 +41,16 @@ class Events {
   void set_base(int64_t ns) { base_ = ns; }
 
  private:
-  Events& x(int pid, int tid, int begin, int duration, const std::string& category, const std::string& name,
-            const std::string& args) {
-    text_ += R"({"ph":"X","pid":)" + std::to_string(pid) + R"(,"tid":)" + std::to_string(tid) + R"(,"ts":)" +
-             std::to_string(begin) + R"(,"dur":)" + std::to_string(duration) + R"(,"cat":")" + category +
-             R"(","name":")" + name + R"(","args":{)" + args + "}},\n";
+  struct Slice {
+    int pid, tid;
+    int begin, duration;  // us
+    std::string category, name;
+    std::string args;  // members of a JSON object
+  };
+  Events& put(const Slice& s) {
+    text_ += R"({"ph":"X","pid":)" + std::to_string(s.pid) + R"(,"tid":)" + std::to_string(s.tid) + R"(,"ts":)" +
+             std::to_string(s.begin) + R"(,"dur":)" + std::to_string(s.duration) + R"(,"cat":")" + s.category +
+             R"(","name":")" + s.name + R"(","args":{)" + s.args + "}},\n";
     return *this;
   }
 

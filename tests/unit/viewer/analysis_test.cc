@@ -44,10 +44,10 @@ TEST(ViewAnalysis, StepsSplitByTheirWork) {
 }
 
 TEST(ViewAnalysis, KernelsThatOverlapAddUpToTheirStep) {
-  std::string text = '[' + event("ProfilerStep#0", "user_annotation", 7, 0, 50) +
-                     event("ProfilerStep#1", "user_annotation", 7, 100, 50);
-  text += event("layers.0.a/gemv", "kernel", 1007, 10, 40) + event("layers.0.b/gemv", "kernel", 600001, 30, 40) +
-          event("layers.1.a/gemv", "kernel", 1007, 80, 10) + event("layers.1.b/gemv", "kernel", 1007, 120, 10);
+  std::string text = '[' + event({"ProfilerStep#0", "user_annotation", 7, 0, 50}) +
+                     event({"ProfilerStep#1", "user_annotation", 7, 100, 50});
+  text += event({"layers.0.a/gemv", "kernel", 1007, 10, 40}) + event({"layers.0.b/gemv", "kernel", 600001, 30, 40}) +
+          event({"layers.1.a/gemv", "kernel", 1007, 80, 10}) + event({"layers.1.b/gemv", "kernel", 1007, 120, 10});
   text.resize(text.size() - 2);
   const TraceFile file = profiler::read_trace_bytes(text + ']', "kernels.json");
   const Analysis a = analyse(file);
@@ -65,11 +65,11 @@ TEST(ViewAnalysis, KernelsThatOverlapAddUpToTheirStep) {
 }
 
 TEST(ViewAnalysis, KernelsBelongToTheStepTheyName) {
-  std::string text = '[' + event("ProfilerStep#4", "user_annotation", 7, 0, 20) +
-                     event("ProfilerStep#5", "user_annotation", 7, 20, 20) +
-                     event("ProfilerStep#6", "user_annotation", 7, 40, 20);
-  text +=
-      event("a/gemv", "kernel", 1007, 10, 30, R"("step":4)") + event("a/gemv", "kernel", 1007, 45, 30, R"("step":5)");
+  std::string text = '[' + event({"ProfilerStep#4", "user_annotation", 7, 0, 20}) +
+                     event({"ProfilerStep#5", "user_annotation", 7, 20, 20}) +
+                     event({"ProfilerStep#6", "user_annotation", 7, 40, 20});
+  text += event({"a/gemv", "kernel", 1007, 10, 30, R"("step":4)"}) +
+          event({"a/gemv", "kernel", 1007, 45, 30, R"("step":5)"});
   text.resize(text.size() - 2);
   const TraceFile file = profiler::read_trace_bytes(text + ']', "kernels.json");
   const Analysis a = analyse(file);
@@ -94,7 +94,7 @@ TEST(ViewAnalysis, FilesOfKineto) {
 }
 
 TEST(ViewAnalysis, NestedOperatorsCountTheirOwnTime) {
-  std::string text = '[' + event("aten::linear", "cpu_op", 7, 0, 100) + event("aten::addmm", "cpu_op", 7, 10, 60);
+  std::string text = '[' + event({"aten::linear", "cpu_op", 7, 0, 100}) + event({"aten::addmm", "cpu_op", 7, 10, 60});
   text.resize(text.size() - 2);
   const TraceFile file = profiler::read_trace_bytes(text + ']', "nested.json");
   const Table table = op_table(file, analyse(file), Phase::kAll, std::nullopt);
@@ -143,12 +143,12 @@ TEST(ViewReports, TokensShowWhatDominatedAndWhatGrew) {
 TEST(ViewReports, StepsOfSeveralSequencesAndDraftsGiveSeveralTokens) {
   const std::string decode = R"("phase":"decode","n_ctx_tok":0,)";
   std::string text =
-      '[' + event("ProfilerStep#0", "user_annotation", 7, 0, 9, R"("phase":"prefill","n_ctx_tok":512,"tokens":"")") +
-      event("ProfilerStep#1", "user_annotation", 7, 10, 9, R"("phase":"prefill","n_ctx_tok":100,"tokens":"a")") +
-      event("ProfilerStep#2", "user_annotation", 7, 20, 9,
-            decode + R"("n_gen_tok":5,"n_gen_req":1,"drafted":4,"accepted":3,"tokens":"b c d e")") +
-      event("ProfilerStep#3", "user_annotation", 7, 30, 9,
-            decode + R"("n_gen_tok":3,"n_gen_req":3,"tokens":"x | y | z")");
+      '[' + event({"ProfilerStep#0", "user_annotation", 7, 0, 9, R"("phase":"prefill","n_ctx_tok":512,"tokens":"")"}) +
+      event({"ProfilerStep#1", "user_annotation", 7, 10, 9, R"("phase":"prefill","n_ctx_tok":100,"tokens":"a")"}) +
+      event({"ProfilerStep#2", "user_annotation", 7, 20, 9,
+             decode + R"("n_gen_tok":5,"n_gen_req":1,"drafted":4,"accepted":3,"tokens":"b c d e")"}) +
+      event({"ProfilerStep#3", "user_annotation", 7, 30, 9,
+             decode + R"("n_gen_tok":3,"n_gen_req":3,"tokens":"x | y | z")"});
   text.resize(text.size() - 2);
   const TraceFile file = profiler::read_trace_bytes(text + ']', "steps.json");
   std::vector<int64_t> tokens;

@@ -20,7 +20,7 @@ TraceFile random_lane(int n) {
   for (int i = 0; i < n; ++i) {
     at += static_cast<int>(random() % 20);
     const int duration = static_cast<int>(random() % (i % 50 == 0 ? 500 : 8)) + 1;
-    text += event("s", "c", 1, at, duration);
+    text += event({"s", "c", 1, at, duration});
     at += duration;
   }
   text.resize(text.size() - 2);

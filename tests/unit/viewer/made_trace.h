@@ -7,11 +7,17 @@
 
 namespace tenon::view {
 
-inline std::string event(const std::string& name, const char* category, int tid, int begin_us, int duration_us,
-                         const std::string& args = {}) {
-  return R"({"ph":"X","pid":1,"tid":)" + std::to_string(tid) + R"(,"ts":)" + std::to_string(begin_us) + R"(,"dur":)" +
-         std::to_string(duration_us) + R"(,"cat":")" + category + R"(","name":")" + name + R"(","args":{)" + args +
-         "}},\n";
+struct Event {
+  std::string name;
+  const char* category;
+  int tid;
+  int begin_us, duration_us;
+  std::string args = {};  // members of a JSON object
+};
+inline std::string event(const Event& e) {
+  return R"({"ph":"X","pid":1,"tid":)" + std::to_string(e.tid) + R"(,"ts":)" + std::to_string(e.begin_us) +
+         R"(,"dur":)" + std::to_string(e.duration_us) + R"(,"cat":")" + e.category + R"(","name":")" + e.name +
+         R"(","args":{)" + e.args + "}},\n";
 }
 
 inline std::string op_args(const std::string& component, const std::string& op, int layer, int bytes) {
@@ -24,25 +30,25 @@ inline std::string op_args(const std::string& component, const std::string& op, 
 // attention (10 us) and a GEMV (20 us, 40 kB), then the sampler (5 us); 5 us are the host's at its end, the rest, 30
 // us, gaps. Step 3 samples for 50 us longer.
 inline std::string step_events(int decodes, int gemv_us = 20) {
-  std::string text = event("ProfilerStep#0", "user_annotation", 7, 0, 1000,
-                           R"("phase":"prefill","n_ctx_tok":8,"n_gen_tok":0,"tokens":"A")");
-  text += event("layers.0.mlp/gemm", "cpu_op", 7, 0, 900, op_args("quantization.gguf", "gemm", 0, 40000));
+  std::string text = event({"ProfilerStep#0", "user_annotation", 7, 0, 1000,
+                            R"("phase":"prefill","n_ctx_tok":8,"n_gen_tok":0,"tokens":"A")"});
+  text += event({"layers.0.mlp/gemm", "cpu_op", 7, 0, 900, op_args("quantization.gguf", "gemm", 0, 40000)});
   int at = 1010;
   for (int i = 1; i <= decodes; ++i) {
     const int slow = i == 3 ? 50 : 0;
-    text += event("ProfilerStep#" + std::to_string(i), "user_annotation", 7, at, 100 + slow,
-                  R"("phase":"decode","n_ctx_tok":0,"n_gen_tok":1,"drafted":0,"accepted":0,"tokens":" w)" +
-                      std::to_string(i) + '"');
+    text += event({"ProfilerStep#" + std::to_string(i), "user_annotation", 7, at, 100 + slow,
+                   R"("phase":"decode","n_ctx_tok":0,"n_gen_tok":1,"drafted":0,"accepted":0,"tokens":" w)" +
+                       std::to_string(i) + '"'});
     for (int tid : {7, 8}) {
       for (int layer = 0; layer < 2; ++layer) {
         const std::string path = "layers." + std::to_string(layer);
-        text += event(path + ".attention", "cpu_op", tid, at + 40 * layer, 10,
-                      op_args("attention.flash", "attention", layer, 1000));
-        text += event(path + ".mlp", "cpu_op", tid, at + 40 * layer + 15, gemv_us,
-                      op_args("quantization.gguf", "gemv", layer, 40000));
+        text += event({path + ".attention", "cpu_op", tid, at + 40 * layer, 10,
+                       op_args("attention.flash", "attention", layer, 1000)});
+        text += event({path + ".mlp", "cpu_op", tid, at + 40 * layer + 15, gemv_us,
+                       op_args("quantization.gguf", "gemv", layer, 40000)});
       }
     }
-    text += event("sampler", "cpu_op", 7, at + 90, 5 + slow, op_args("sampler.greedy", "choose", -1, 100));
+    text += event({"sampler", "cpu_op", 7, at + 90, 5 + slow, op_args("sampler.greedy", "choose", -1, 100)});
     at += 110 + slow;
   }
   return text;

@@ -43,7 +43,7 @@ TEST(ViewPicture, TheSameInputDrawsTheSameVertices) {
 TEST(ViewPicture, CostFollowsPixelsNotEvents) {
   const auto vertices = [](int n) {
     std::string text = "[";
-    for (int i = 0; i < n; ++i) text += event("s", "c", 1, 10 * i, 9);
+    for (int i = 0; i < n; ++i) text += event({"s", "c", 1, 10 * i, 9});
     text.resize(text.size() - 2);
     App app(true, 1);
     add_document(app, std::make_shared<const Document>(profiler::read_trace_bytes(text + ']', "many.json")));

@@ -14,20 +14,20 @@ using testing::Pair;
 // `prompts` steps of 1000 us and decode steps of `decode_us`, 10 us between them, from `at` on; each of two layers of
 // an operation that takes a tenth of the step, the second time two kernels of it.
 TraceFile run_of(int at, int prompts, int decodes, int decode_us) {
-  std::string text = "[" + event("before", "user_annotation", 7, 0, 1);
+  std::string text = "[" + event({"before", "user_annotation", 7, 0, 1});
   for (int i = 0; i < prompts + decodes; ++i) {
     const int length = i < prompts ? 1000 : decode_us;
-    text += event("ProfilerStep#" + std::to_string(i), "user_annotation", 7, at, length,
-                  i < prompts ? R"("phase":"prefill")" : R"("phase":"decode")");
-    text += event(i < prompts ? "prefill" : "decode", "user_annotation", 7, at, length - 1);
+    text += event({"ProfilerStep#" + std::to_string(i), "user_annotation", 7, at, length,
+                   i < prompts ? R"("phase":"prefill")" : R"("phase":"decode")"});
+    text += event({i < prompts ? "prefill" : "decode", "user_annotation", 7, at, length - 1});
     for (int layer = 0; layer < 2; ++layer) {
       const int begin = at + layer * length / 2;
-      text += event("layers." + std::to_string(layer) + ".mlp", "cpu_op", 7, begin, length / 10,
-                    op_args("quantization.gguf", "gemv", layer, 1));
-      text += event("layers." + std::to_string(layer) + ".mlp", "cpu_op", 7, begin + length / 10, length / 10,
-                    op_args("quantization.gguf", "gemv", layer, 1));
-      text += event("layers." + std::to_string(layer) + ".mlp", "cpu_op", 7, begin + length / 5, length / 10,
-                    op_args("quantization.gguf", "rotate", layer, 1));
+      text += event({"layers." + std::to_string(layer) + ".mlp", "cpu_op", 7, begin, length / 10,
+                     op_args("quantization.gguf", "gemv", layer, 1)});
+      text += event({"layers." + std::to_string(layer) + ".mlp", "cpu_op", 7, begin + length / 10, length / 10,
+                     op_args("quantization.gguf", "gemv", layer, 1)});
+      text += event({"layers." + std::to_string(layer) + ".mlp", "cpu_op", 7, begin + length / 5, length / 10,
+                     op_args("quantization.gguf", "rotate", layer, 1)});
     }
     at += length + 10;
   }
@@ -117,9 +117,9 @@ TEST(ViewSideBySide, KernelsAreOfTheStepThatTheyName) {
   const auto run = [](int later_us) {
     std::string text = "[";
     for (int i = 0; i < 3; ++i) {
-      text += event("ProfilerStep#" + std::to_string(i), "user_annotation", 7, 100 * i, 90, R"("phase":"decode")");
-      text += event("layers.0.mlp/gemv", "kernel", 1007, 100 * i + later_us, 20,
-                    R"("op":"gemv","step":)" + std::to_string(i));
+      text += event({"ProfilerStep#" + std::to_string(i), "user_annotation", 7, 100 * i, 90, R"("phase":"decode")"});
+      text += event(
+          {"layers.0.mlp/gemv", "kernel", 1007, 100 * i + later_us, 20, R"("op":"gemv","step":)" + std::to_string(i)});
     }
     text.resize(text.size() - 2);
     return profiler::read_trace_bytes(text + ']', "kernels.json");
@@ -132,7 +132,7 @@ TEST(ViewSideBySide, KernelsAreOfTheStepThatTheyName) {
 TEST(ViewSideBySide, PathsMatchWhereverTheOperationIsNamed) {
   const TraceFile cpu = run_of(0, 1, 1, 100);
   const TraceFile gpu = profiler::read_trace_bytes(
-      '[' + event("layers.1.mlp/gemv", "kernel", 7, 0, 1) + R"({"ph":"M","pid":1,"name":"process_name","args":{}}])",
+      '[' + event({"layers.1.mlp/gemv", "kernel", 7, 0, 1}) + R"({"ph":"M","pid":1,"name":"process_name","args":{}}])",
       "gpu.json");
   EXPECT_EQ(path_of(gpu, gpu.slices[0]), "layers.1.mlp/gemv");
   const auto count = [&](const std::string& path) {

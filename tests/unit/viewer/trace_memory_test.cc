@@ -93,15 +93,15 @@ std::string id_event(char phase, int id, int at) {
 // The arguments of CUPTI's kernels, as Tenon writes them.
 std::string kernel(int i) {
   const std::string n = std::to_string(i);
-  return event("layers." + std::to_string(i % 32) + ".mlp.down/product", "kernel", 1007, 10 * i, 9,
-               R"("kernel":"void tenon::cuda::gemv_kernel","device":0,"stream":7,"correlation":)" + n +
-                   R"(,"grid":"132,1,1",)" +
-                   R"("block":"512,1,1","registers per thread":64,"shared memory":16384,"graph":2,"graph_node":")" +
-                   std::to_string(i % 161) + R"(","run":)" + std::to_string(i / 161) +
-                   R"(,"component":"quantization.int4wo","op":"product","layer":3,"bytes_read":33554432,)" +
-                   R"("bytes_written":8192,"flops":67108864,"gbps":)" + std::to_string(2000 + i % 977) + ".8725863807" +
-                   std::to_string(i % 89) + R"(,"peak_pct":)" + std::to_string(i % 101) + ".37562425189" +
-                   std::to_string(i % 97));
+  return event({"layers." + std::to_string(i % 32) + ".mlp.down/product", "kernel", 1007, 10 * i, 9,
+                R"("kernel":"void tenon::cuda::gemv_kernel","device":0,"stream":7,"correlation":)" + n +
+                    R"(,"grid":"132,1,1",)" +
+                    R"("block":"512,1,1","registers per thread":64,"shared memory":16384,"graph":2,"graph_node":")" +
+                    std::to_string(i % 161) + R"(","run":)" + std::to_string(i / 161) +
+                    R"(,"component":"quantization.int4wo","op":"product","layer":3,"bytes_read":33554432,)" +
+                    R"("bytes_written":8192,"flops":67108864,"gbps":)" + std::to_string(2000 + i % 977) +
+                    ".8725863807" + std::to_string(i % 89) + R"(,"peak_pct":)" + std::to_string(i % 101) +
+                    ".37562425189" + std::to_string(i % 97)});
 }
 
 struct Made {
@@ -117,42 +117,55 @@ TEST_P(TraceMemory, StaysBelow120BytesAnEvent) {
 
 INSTANTIATE_TEST_SUITE_P(
     Sorts, TraceMemory,
-    testing::Values(
-        Made{"Kernels", kernel},
-        Made{"Operations",
-             [](int i) {
-               return event("layers." + std::to_string(i % 30) + ".mlp", "cpu_op", 7 + i % 2, i / 2 * 10, 9,
-                            op_args("quantization.gguf", "gemv", i % 30, 1000 + i % 50) + R"(,"gbps":)" +
-                                std::to_string(i % 4001) + ".125");
-             }},
-        Made{"NestedThreeDeep", [](int i) { return event("s", "c", 1, i / 3 * 100 + i % 3, 90 - 2 * (i % 3)); }},
-        Made{"OutOfOrder", [](int i) { return event("s", "c", 1, (kEvents - i) * 10, 9); }},
-        Made{"BeginsAndEnds",
-             [](int i) {
-               return std::string(R"({"ph":")") + (i % 2 == 0 ? 'B' : 'E') + R"(","pid":1,"tid":1,"name":"x","ts":)" +
-                      std::to_string(i) + "},\n";
-             }},
-        Made{"NamesOfTheirOwn", [](int i) { return event("request " + std::to_string(i), "c", 1, 10 * i, 9); }},
-        Made{"Requests", [](int i) { return id_event(i % 2 == 0 ? 'b' : 'e', i / 2, i); }},
-        Made{"Moments", [](int i) { return id_event('n', i, i); }},
-        Made{
-            "Instants",
-            [](int i) { return R"({"ph":"i","pid":1,"tid":1,"s":"t","name":"x","ts":)" + std::to_string(i) + "},\n"; }},
-        Made{"Counters",
-             [](int i) {
-               return R"({"ph":"C","pid":1,"name":"n","ts":)" + std::to_string(i) + R"(,"args":{"value":)" +
-                      std::to_string(i % 1000) + "}},\n";
-             }},
-        Made{"LaunchesAndFlows",
-             [](int i) {
-               const int n = i / 4;
-               const std::string id = std::to_string(n), at = std::to_string(10 * n);
-               if (i % 4 == 0) return event("launch", "cuda_runtime", 7, 10 * n, 5, R"("correlation":)" + id);
-               if (i % 4 == 1) return event("gemv", "kernel", 1007, 10 * n + 5, 9, R"("correlation":)" + id);
-               return R"({"ph":")" + std::string(i % 4 == 2 ? "s" : "f") + R"(","pid":1,"tid":)" +
-                      (i % 4 == 2 ? "7" : "1007") + R"(,"ts":)" + std::to_string(10 * n + (i % 4 == 2 ? 0 : 5)) +
-                      R"(,"cat":"ac2g","name":"ac2g","bp":"e","id":)" + id + "},\n";
-             }}),
+    testing::Values(Made{"Kernels", kernel},
+                    Made{"Operations",
+                         [](int i) {
+                           return event({"layers." + std::to_string(i % 30) + ".mlp", "cpu_op", 7 + i % 2, i / 2 * 10,
+                                         9,
+                                         op_args("quantization.gguf", "gemv", i % 30, 1000 + i % 50) + R"(,"gbps":)" +
+                                             std::to_string(i % 4001) + ".125"});
+                         }},
+                    Made{"NestedThreeDeep",
+                         [](int i) {
+                           return event({"s", "c", 1, i / 3 * 100 + i % 3, 90 - 2 * (i % 3)});
+                         }},
+                    Made{"OutOfOrder",
+                         [](int i) {
+                           return event({"s", "c", 1, (kEvents - i) * 10, 9});
+                         }},
+                    Made{"BeginsAndEnds",
+                         [](int i) {
+                           return std::string(R"({"ph":")") + (i % 2 == 0 ? 'B' : 'E') +
+                                  R"(","pid":1,"tid":1,"name":"x","ts":)" + std::to_string(i) + "},\n";
+                         }},
+                    Made{"NamesOfTheirOwn",
+                         [](int i) {
+                           return event({"request " + std::to_string(i), "c", 1, 10 * i, 9});
+                         }},
+                    Made{"Requests", [](int i) { return id_event(i % 2 == 0 ? 'b' : 'e', i / 2, i); }},
+                    Made{"Moments", [](int i) { return id_event('n', i, i); }},
+                    Made{"Instants",
+                         [](int i) {
+                           return R"({"ph":"i","pid":1,"tid":1,"s":"t","name":"x","ts":)" + std::to_string(i) + "},\n";
+                         }},
+                    Made{"Counters",
+                         [](int i) {
+                           return R"({"ph":"C","pid":1,"name":"n","ts":)" + std::to_string(i) + R"(,"args":{"value":)" +
+                                  std::to_string(i % 1000) + "}},\n";
+                         }},
+                    Made{"LaunchesAndFlows",
+                         [](int i) {
+                           const int n = i / 4;
+                           const std::string id = std::to_string(n), at = std::to_string(10 * n);
+                           if (i % 4 == 0)
+                             return event({"launch", "cuda_runtime", 7, 10 * n, 5, R"("correlation":)" + id});
+                           if (i % 4 == 1)
+                             return event({"gemv", "kernel", 1007, 10 * n + 5, 9, R"("correlation":)" + id});
+                           return R"({"ph":")" + std::string(i % 4 == 2 ? "s" : "f") + R"(","pid":1,"tid":)" +
+                                  (i % 4 == 2 ? "7" : "1007") + R"(,"ts":)" +
+                                  std::to_string(10 * n + (i % 4 == 2 ? 0 : 5)) +
+                                  R"(,"cat":"ac2g","name":"ac2g","bp":"e","id":)" + id + "},\n";
+                         }}),
     [](const auto& made) { return std::string(made.param.name); });
 
 }  // namespace

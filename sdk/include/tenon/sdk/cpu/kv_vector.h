@@ -76,5 +76,77 @@ template <uint32_t kCodec, uint32_t N>
   }
 }
 
+#if defined(__AVX2__)
+
+// Eight numbers in the codecs, as convert.h and kv_codec.h round them.
+inline __m128i to_half(Floats<8> x) {
+  return _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT);
+}
+
+inline __m128i to_bf16(Floats<8> x) {
+  const __m256i bits = _mm256_castps_si256(x.v);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x.v, x.v, _CMP_UNORD_Q));
+  const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+}
+
+// Multiples of the scale as KvI8::encode rounds them, by an addition. The lower eight bytes count.
+inline __m128i to_i8(Floats<8> x) {
+  const __m256 rounder = _mm256_set1_ps(KvI8::kRounder);
+  const __m256 most = _mm256_set1_ps(KvI8::kMost), least = _mm256_set1_ps(-KvI8::kMost);
+  __m256 q = _mm256_sub_ps(_mm256_add_ps(x.v, rounder), rounder);
+  q = _mm256_and_ps(q, _mm256_cmp_ps(q, q, _CMP_ORD_Q));
+  const __m256i whole = _mm256_cvtps_epi32(_mm256_max_ps(_mm256_min_ps(q, most), least));
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  return _mm_packs_epi16(words, words);
+}
+
+// Multiples of the scale as KvI4::encode rounds them; a byte has two codes. The lower four bytes count.
+inline __m128i to_i4(Floats<8> x) {
+  const __m256 rounder = _mm256_set1_ps(KvI8::kRounder);
+  const __m256 most = _mm256_set1_ps(KvI4::kMost - 1), least = _mm256_set1_ps(-KvI4::kMost);
+  __m256 q = _mm256_sub_ps(_mm256_add_ps(x.v, rounder), rounder);
+  q = _mm256_and_ps(q, _mm256_cmp_ps(q, q, _CMP_ORD_Q));
+  const __m256 code = _mm256_sub_ps(_mm256_max_ps(_mm256_min_ps(q, most), least), least);
+  const __m256i whole = _mm256_cvtps_epi32(code);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+  const __m128i pairs = _mm_maddubs_epi16(_mm_packus_epi16(words, words), _mm_set1_epi16(16 << 8 | 1));
+  return _mm_packus_epi16(pairs, pairs);
+}
+
+// Multiples of the scale as KvF8::encode rounds them. The lower eight bytes count.
+inline __m128i to_f8(Floats<8> x) {
+  const __m256i bits = _mm256_castps_si256(x.v), magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(magnitude, 20), _mm256_set1_epi32(1));
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(magnitude, _mm256_set1_epi32(0x7ffff)), odd);
+  const __m256i normal = _mm256_min_epi32(_mm256_sub_epi32(_mm256_srli_epi32(rounded, 20), _mm256_set1_epi32(120 << 3)),
+                                          _mm256_set1_epi32(0x7e));
+  const __m256 shifted = _mm256_add_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(0x1p14f));
+  const __m256i subnormal = _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x46800000));
+  const __m256i is_subnormal = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x3c800000), magnitude);
+  const __m256i code = _mm256_or_si256(sign, _mm256_blendv_epi8(normal, subnormal, is_subnormal));
+  const __m256i number = _mm256_and_si256(code, _mm256_castps_si256(_mm256_cmp_ps(x.v, x.v, _CMP_ORD_Q)));
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(number), _mm256_extracti128_si256(number, 1));
+  return _mm_packus_epi16(words, words);
+}
+
+// It is the inverse of decode_kv(): elements [element, element + n) of a row, from a multiple of 8 on, get the first n lanes of x.
+// unit: the scale of their cell and head in every lane, for codecs that have scales.
+template <uint32_t kCodec>
+[[gnu::always_inline]] inline void encode_kv(void* row, uint32_t element, uint32_t n, Floats<8> x, Floats<8> unit) {
+  const __m128i bits = kCodec == TENON_F16      ? to_half(x)
+                       : kCodec == TENON_BF16   ? to_bf16(x)
+                       : kCodec == TENON_F8E4M3 ? to_f8(div(x, unit))
+                       : kCodec == TENON_U8     ? to_i4(div(x, unit))
+                                                : to_i8(div(x, unit));
+  memcpy(static_cast<uint8_t*>(row) + kv_byte<kCodec>(element), &bits, kv_row_bytes(kCodec, n));
+}
+
+#endif
+
 }  // namespace
 }  // namespace tenon::sdk::cpu

@@ -2,12 +2,16 @@
 // in plain code, as the source is compiled. A kernel is written once in these words, and compiled once for each
 // instruction set (tenon_add_kernels).
 //
-//   Floats<N>  N lanes of f32
-//   Ints<N>    N lanes of i32
-//   Codes<N>   4 N bytes: in lane l four codes without a sign, which one dot product takes
-//   Words<N>   2 N i16: in lane l two numbers, which one dot product takes; under AVX-512 and AVX2
+//   Floats<N>   N lanes of f32
+//   Doubles<N>  N lanes of f64
+//   Ints<N>     N lanes of i32
+//   Codes<N>    4 N bytes: in lane l four codes without a sign, which one dot product takes
+//   Words<N>    2 N i16: in lane l two numbers, which one dot product takes; under AVX-512 and AVX2
 //
-// kWidth is the number of lanes that a register has: 16, 8 or, in plain code, 1. A kernel whose sums must not depend on
+// Intrinsics stand in the headers of this folder alone. What weights, rows of x and caches need beside this has headers of its
+// own: vector_bits.h, vector_bytes.h, coded_rows.h, sparse_rows.h, row_formats.h, row_ops.h, kv_vector.h.
+//
+// kWidth is the number of lanes that a register has: 16, 8 or, in plain code, 1; kDoubleWidth is that of Doubles. A kernel whose sums must not depend on
 // the instruction set takes Floats<16> everywhere (products.h): AVX2 makes it of two registers, plain code of an array.
 // A kernel whose lanes do not meet takes Floats<kWidth> (plugins/attention/flash). The concepts below say what each of
 // the three files vector_*.h defines.
@@ -32,6 +36,8 @@ constexpr uint32_t kWidth = 8;
 #else
 constexpr uint32_t kWidth = 1;
 #endif
+
+constexpr uint32_t kDoubleWidth = kWidth > 1 ? kWidth / 2 : 1;
 
 using Floats16 = Floats<16>;
 
@@ -71,6 +77,17 @@ concept FloatVector = requires(F a, F b, F c, const float* from, float* to, cons
   { mul(a, b) } -> std::same_as<F>;
   { fma(a, b, c) } -> std::same_as<F>;  // a * b + c, rounded once on every machine
   { sum(a) } -> std::same_as<float>;    // halves are added to halves until one lane is left
+};
+
+// Products that add to what is there already need these, of T = float or double.
+template <class V, class T>
+concept SumVector = requires(V a, V b, V c, const T* from, T* to, T x) {
+  { V::zeros() } -> std::same_as<V>;
+  { V::all(x) } -> std::same_as<V>;
+  { V::load(from) } -> std::same_as<V>;
+  store(to, a);
+  { add(a, b) } -> std::same_as<V>;
+  { multiply_add(a, b, c) } -> std::same_as<V>;
 };
 
 // A softmax needs these besides.
@@ -119,6 +136,7 @@ concept WordVectors = requires(I a, W w, W x, C places, int32_t two_x, const int
 };
 
 static_assert(FloatVector<Floats<16>> && MathVector<Floats<kWidth>>);
+static_assert(SumVector<Floats<kWidth>, float> && SumVector<Doubles<kDoubleWidth>, double>);
 
 // A hint that the cache lines of [p, p + bytes) will be wanted; any address will do.
 inline void prefetch(const uint8_t* p, size_t bytes) {

@@ -132,6 +132,24 @@ inline float largest(Floats<8> a) {
   }
 }
 
+template <>
+struct Doubles<4> {
+  __m256d v;
+
+  static Doubles zeros() { return {_mm256_setzero_pd()}; }
+  static Doubles all(double x) { return {_mm256_set1_pd(x)}; }
+  static Doubles load(const double* p) { return {_mm256_loadu_pd(p)}; }
+};
+inline void store(double* p, Doubles<4> a) {
+  _mm256_storeu_pd(p, a.v);
+}
+inline Doubles<4> add(Doubles<4> a, Doubles<4> b) {
+  return {_mm256_add_pd(a.v, b.v)};
+}
+inline Doubles<4> multiply_add(Doubles<4> a, Doubles<4> b, Doubles<4> c) {
+  return {_mm256_fmadd_pd(a.v, b.v, c.v)};
+}
+
 #if !defined(__AVX512F__)
 
 template <>
@@ -256,6 +274,12 @@ inline Codes<8> joined(Codes<8> a, Codes<8> b, int mask) {
 inline Codes<8> looked_up(const uint8_t (&table)[16], Codes<8> c) {
   return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_bytes(table)), c.v)};
 }
+// The table's lane for the three bits from kBit on of each lane.
+template <uint32_t kBit>
+inline Codes<8> looked_up_lanes(const uint32_t (&table)[8], Codes<8> c) {
+  return {_mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)),
+                                      _mm256_srli_epi32(c.v, kBit))};
+}
 template <int Offset>
 inline Ints<8> dot(Ints<8> sum, Codes<8> c, int32_t four_x) {
   const __m256i x = _mm256_set1_epi32(four_x);
@@ -283,6 +307,11 @@ struct Words<8> {
     return {_mm256_set1_epi64x(four)};
   }
 };
+// The number in bits [kBit, kBit + 4) of each word, which is in two's complement.
+template <uint32_t kBit>
+inline Words<8> signed_fours(Codes<8> c) {
+  return {_mm256_srai_epi16(_mm256_slli_epi16(c.v, 12 - kBit), 12)};
+}
 inline Words<8> bytes_at(Words<8> w, Codes<8> places) {
   return {_mm256_shuffle_epi8(w.v, places.v)};
 }

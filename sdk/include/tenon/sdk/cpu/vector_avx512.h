@@ -104,6 +104,24 @@ inline float largest(Floats<16> a) {
   return _mm512_reduce_max_ps(a.v);
 }
 
+template <>
+struct Doubles<8> {
+  __m512d v;
+
+  static Doubles zeros() { return {_mm512_setzero_pd()}; }
+  static Doubles all(double x) { return {_mm512_set1_pd(x)}; }
+  static Doubles load(const double* p) { return {_mm512_loadu_pd(p)}; }
+};
+inline void store(double* p, Doubles<8> a) {
+  _mm512_storeu_pd(p, a.v);
+}
+inline Doubles<8> add(Doubles<8> a, Doubles<8> b) {
+  return {_mm512_add_pd(a.v, b.v)};
+}
+inline Doubles<8> multiply_add(Doubles<8> a, Doubles<8> b, Doubles<8> c) {
+  return {_mm512_fmadd_pd(a.v, b.v, c.v)};
+}
+
 // Lane c of row r becomes lane r of row c.
 [[gnu::always_inline]] inline void transpose(Floats<16> (&row)[16]) {
   __m512 pairs[16], fours[16];
@@ -211,6 +229,11 @@ inline Codes<16> joined(Codes<16> a, Codes<16> b, int mask) {
 inline Codes<16> looked_up(const uint8_t (&table)[16], Codes<16> c) {
   return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_bytes(table)), c.v)};
 }
+// The table's lane for the four bits from kBit on of each lane.
+template <uint32_t kBit>
+inline Codes<16> looked_up_lanes(const uint32_t (&table)[16], Codes<16> c) {
+  return {_mm512_permutexvar_epi32(_mm512_srli_epi32(c.v, kBit), _mm512_loadu_si512(table))};
+}
 template <int Offset>
 inline Ints<16> dot(Ints<16> sum, Codes<16> c, int32_t four_x) {
   return {_mm512_dpbusd_epi32(sum.v, c.v, _mm512_set1_epi32(four_x))};
@@ -235,6 +258,11 @@ inline Words<16> joined(Words<16> a, Words<16> b, int mask) {
   constexpr int kAOrBAndMask = 0xf8;
   return {_mm512_ternarylogic_epi32(a.v, b.v, _mm512_set1_epi16(static_cast<short>(mask)), kAOrBAndMask)};
 }
+// The number in bits [kBit, kBit + 4) of each word, which is in two's complement.
+template <uint32_t kBit>
+inline Words<16> signed_fours(Codes<16> c) {
+  return {_mm512_srai_epi16(_mm512_slli_epi16(c.v, 12 - kBit), 12)};
+}
 // Returns the table's number for each word's lowest 5 or 6 bits; other bits may be above them.
 inline Words<16> looked_up(const int16_t (&table)[32], Words<16> w) {
   return {_mm512_permutexvar_epi16(w.v, _mm512_loadu_si512(table))};
@@ -250,6 +278,27 @@ inline Ints<16> dot(Ints<16> sum, Words<16> w, Words<16> x) {
 }
 inline Ints<16> dot(Ints<16> sum, Words<16> w, int32_t two_x) {
   return {_mm512_dpwssd_epi32(sum.v, w.v, _mm512_set1_epi32(two_x))};
+}
+
+#endif
+
+#if defined(__AVX512BF16__)
+
+// Two numbers of bf16 a lane. They are held as integers: clang 16 returns vectors of bf16 wrongly where it does not optimize.
+struct Bf16Pairs {
+  static constexpr uint32_t kCount = 32;
+  __m512i v;
+
+  static Bf16Pairs load(const void* p) { return {_mm512_loadu_si512(p)}; }
+  // Reads the first n, which are not all, and makes the others zero.
+  static Bf16Pairs load_first(const void* p, uint32_t n) { return {_mm512_maskz_loadu_epi16((1u << n) - 1, p)}; }
+};
+// Adds the products of both numbers of each lane to the lane.
+inline Floats<16> dot(Floats<16> sum, Bf16Pairs a, Bf16Pairs b) {
+  return {_mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
+}
+inline void store_bf16(uint16_t* p, Floats<16> a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a.v)));
 }
 
 #endif

@@ -187,6 +187,37 @@ class Nibbles {
 };
 
 template <uint32_t N>
+struct Doubles {
+  double v[N];
+
+  static Doubles zeros() { return {}; }
+  static Doubles all(double x) {
+    Doubles a;
+    for (double& lane : a.v) lane = x;
+    return a;
+  }
+  static Doubles load(const double* p) {
+    Doubles a;
+    memcpy(a.v, p, sizeof(a.v));
+    return a;
+  }
+};
+template <uint32_t N>
+inline void store(double* p, const Doubles<N>& a) {
+  memcpy(p, a.v, sizeof(a.v));
+}
+template <uint32_t N>
+inline Doubles<N> add(Doubles<N> a, const Doubles<N>& b) {
+  for (uint32_t i = 0; i < N; ++i) a.v[i] = a.v[i] + b.v[i];
+  return a;
+}
+template <uint32_t N>
+inline Doubles<N> multiply_add(const Doubles<N>& a, const Doubles<N>& b, Doubles<N> c) {
+  for (uint32_t i = 0; i < N; ++i) c.v[i] = a.v[i] * b.v[i] + c.v[i];
+  return c;
+}
+
+template <uint32_t N>
 struct Ints {
   int32_t v[N];
 

@@ -16,6 +16,8 @@ namespace {
 template <uint32_t N>
 struct Floats;
 template <uint32_t N>
+struct Doubles;
+template <uint32_t N>
 struct Ints;
 template <uint32_t N>
 struct Codes;
