@@ -7,6 +7,7 @@ import transformers
 
 import checkpoints
 import embeddings
+import epsilon
 import families
 import gguf_blocks
 import gguf_models
@@ -20,6 +21,7 @@ def main():
         "families": families.make_all,
         "published": published.make_all,
         "embeddings": embeddings.make_all,
+        "epsilon": epsilon.make_all,
         "gguf": gguf_models.make_all,
         "blocks": gguf_blocks.make_all,
         "smollm2": smollm2.make_all,

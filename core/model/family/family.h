@@ -64,8 +64,10 @@ struct RopeSpec {
   std::vector<std::string> types = {};          // types of scaling that models of the family may have; none: all
   ByConvention<bool> interleaved = {};  // rows of Q and K are stored for pairs (2i, 2i + 1), else (i, i + rotated / 2)
   bool scaled = true;                   // rope_scaling and its like are about it
-  bool whole_pairs = true;              // yarn's ramp begins and ends at whole pairs, unless config.json says it
-  std::string group = {};               // rope_parameters may have an object of this name for it
+  ByConvention<bool> whole_pairs = {true,
+                                    true};  // yarn's ramp begins and ends at whole pairs, unless config.json says it
+  bool needed = false;                      // config.json has to have rope_parameters or rope_scaling
+  std::string group = {};                   // rope_parameters may have an object of this name for it
 };
 
 struct TensorNames {

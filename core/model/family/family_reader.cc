@@ -227,7 +227,8 @@ class FamilyReader {
       rope.types = of.texts("types");
       rope.interleaved = truths(of, of.need("interleaved"), "interleaved", findings_);
       rope.scaled = of.boolean("scaled", true);
-      rope.whole_pairs = of.boolean("whole_pairs", true);
+      if (const Node* whole = of.find("whole_pairs")) rope.whole_pairs = truths(of, whole, "whole_pairs", findings_);
+      rope.needed = of.boolean("needed", false);
       rope.group = of.text("group");
       of.finish();
       family_.ropes.push_back(std::move(rope));

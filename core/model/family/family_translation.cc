@@ -262,7 +262,7 @@ void describe_gguf_rope(const ScaledRope& scaled, MetadataMap& all, Renaming& te
       all[scaling + "factor"] = rope.factor;
       break;
     case RopeScaling::kYarn:
-      if (rope.whole_pairs != spec.whole_pairs) {
+      if (rope.whole_pairs != spec.whole_pairs.gguf) {
         refuse(model, std::string("rope of type \"yarn\" with truncate = ") + (rope.whole_pairs ? "true" : "false") +
                           " cannot be said in GGUF's architecture " + architecture);
       }
@@ -314,7 +314,8 @@ boost::json::value huggingface_rope(const Rope& rope, uint32_t context) {
                                {"original_max_position_embeddings", static_cast<int64_t>(rope.original_context)},
                                {"attention_factor", rope.attention_factor},
                                {"beta_fast", rope.fast_turns},
-                               {"beta_slow", rope.slow_turns}};
+                               {"beta_slow", rope.slow_turns},
+                               {"truncate", rope.whole_pairs}};
   }
   return nullptr;
 }
@@ -438,6 +439,8 @@ boost::json::object huggingface_config(const Family& family, const Weights& mode
     if (!spec.scaled) continue;
     if (boost::json::value rope = huggingface_rope(c.ropes[i], c.info.context); !rope.is_null()) {
       config["rope_scaling"] = rope;
+    } else if (spec.needed) {
+      config["rope_scaling"] = boost::json::object{{"rope_type", "default"}};
     }
   }
   return config;

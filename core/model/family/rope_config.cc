@@ -298,7 +298,7 @@ Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const Mod
   const std::string& key = spec.theta.key.huggingface;
   Rope r;
   r.context = r.original_context = model.context;
-  r.whole_pairs = spec.whole_pairs;
+  r.whole_pairs = spec.whole_pairs.huggingface;
   const bool own = group.name().ends_with("." + spec.group) && !spec.group.empty();
   if (!spec.scaled && !own) {
     r.theta = reader.positive(key, theta_default(spec, "huggingface", scope));
@@ -311,6 +311,10 @@ Rope read_huggingface_rope(ConfigReader& reader, const RopeSpec& spec, const Mod
   r.rotated =
       rotated(reader, spec, model, group.positive_here_or_beside("partial_rotary_factor", spec.partial.value_or(1)));
   const std::string type = group.type();
+  if (spec.needed && type.empty()) {
+    reader.problem("key \"" + group.name() +
+                   "\" is missing, or has no rope_type; models of this family say their rope");
+  }
   check_type(reader, group.key(group.has("rope_type") ? "rope_type" : "type"), type, spec);
   if (spec.original_context) r.original_context = *spec.original_context;
   read_type(reader, group, type, r);
@@ -329,7 +333,7 @@ Rope read_gguf_rope(ConfigReader& reader, const RopeSpec& spec, const ModelInfo&
   const double fallback = theta_default(spec, "gguf", scope);
   Rope r;
   r.context = r.original_context = model.context;
-  r.whole_pairs = spec.whole_pairs;
+  r.whole_pairs = spec.whole_pairs.gguf;
   r.rotated = reader.count(prefix + "dimension_count", model.head_dim);
   r.theta = theta_key.empty() ? fallback : reader.positive(theta_key, fallback);
   // Some files say it by their tensors alone.

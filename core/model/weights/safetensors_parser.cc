@@ -169,7 +169,8 @@ std::optional<WeightTensor> resolve(Entry& entry, uint64_t data_begin, Findings&
     t.shape.push_back(std::in_range<int64_t>(dim) ? static_cast<int64_t>(dim) : int64_t{-1});
   }
   const bool sized = std::find(t.shape.begin(), t.shape.end(), -1) == t.shape.end();
-  const auto bytes = sized ? stored_bytes(t.format, t.shape) : std::nullopt;
+  std::optional<uint64_t> bytes;
+  if (sized) bytes = stored_bytes(t.format, t.shape);
   const uint64_t begin = entry.offsets->front(), end = entry.offsets->back();
   if (!bytes || begin > end || end - begin != *bytes) {
     findings.add(who + ", " + *entry.dtype + " " + listed(*entry.shape) + ": data_offsets " + listed(*entry.offsets) +

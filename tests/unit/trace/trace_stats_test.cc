@@ -9,7 +9,6 @@
 
 #include "temp_folder.h"
 #include "tenon/core/error.h"
-#include "tenon/profiler/trace_check.h"
 #include "tenon/profiler/trace_compare.h"
 #include "tenon/profiler/trace_merge.h"
 
@@ -33,12 +32,11 @@ class Events {
     return put({100, tid, begin, duration, "kernel", name, args});
   }
   TraceFile read(const std::string& metadata = "") const {
-    return read_trace_bytes(
-        R"({"traceEvents":[)" + text_ + R"({"ph":"M","pid":1,"name":"process_name","args":{"name":"engine"}}],)" +
-            R"("baseTimeNanoseconds":)" + std::to_string(base_) + R"(,"metadata":{)" + metadata + "}}",
-        "made-up.json");
+    return read_trace_bytes(R"({"traceEvents":[)" + text_ +
+                                R"({"ph":"M","pid":1,"name":"process_name","args":{"name":"engine"}}],)" +
+                                R"("baseTimeNanoseconds":)" + "1000000000" + R"(,"metadata":{)" + metadata + "}}",
+                            "made-up.json");
   }
-  void set_base(int64_t ns) { base_ = ns; }
 
  private:
   struct Slice {
@@ -55,7 +53,6 @@ class Events {
   }
 
   std::string text_;
-  int64_t base_ = 1'000'000'000;
 };
 
 constexpr const char* kDown0 =
@@ -244,68 +241,6 @@ TEST(CompareTraces, SaysWhatOnlyOneHasAndWhatTheHostAdds) {
   e.op(5, 1, "norm", R"("op":"norm","component":"device.cpu")");
   EXPECT_THAT(verdicts(compare_traces(run(50).read(), e.read())),
               ElementsAre(" slower", "norm only B", "layers.*.mlp.down same", "sampler same"));
-}
-
-TEST(MergeTraces, KeepsEverythingOnOneClock) {
-  const TempFolder folder;
-  const std::string path = folder.file("merged.json");
-  Events later = two_steps();
-  later.set_base(1'000'500'000);
-  std::vector<TraceFile> traces;
-  traces.push_back(two_steps().read(R"("model":"a","dropped_records":0,"list":"[1]")"));
-  traces.push_back(later.read(R"("model":"b")"));
-  EXPECT_THAT(merge_traces(traces, std::vector<std::string>{"one", "two"}, path), ElementsAre());
-  const CheckReport report = check_trace(path);
-  for (const Finding& f : report.findings) ADD_FAILURE() << to_string(f, path);
-  const TraceFile merged = read_trace(path);
-  EXPECT_EQ(merged.slices.size(), traces[0].slices.size() * 2);
-  ASSERT_EQ(merged.processes.size(), 2u);
-  EXPECT_EQ(merged.processes[0].name, "one: engine");
-  EXPECT_EQ(merged.processes[1].name, "two: engine");
-  EXPECT_EQ(merged.meta("model"), "a");
-  EXPECT_EQ(merged.meta("two.model"), "b");
-  EXPECT_EQ(merged.meta("list"), "[1]");
-  std::vector<int64_t> begins;
-  for (const TraceSlice& s : merged.slices) {
-    if (merged.name(s) == "loading") begins.push_back(s.begin_ns);
-  }
-  EXPECT_THAT(begins, ElementsAre(60'000, 560'000));
-}
-
-TEST(MergeTraces, KeepsRequestsCountersFlowsAndInstants) {
-  const TempFolder folder;
-  const std::string path = folder.file("merged.json.gz");
-  const std::string text = R"([
-{"ph":"X","pid":1,"tid":7,"ts":10,"dur":5,"cat":"cuda_runtime","name":"launch","args":{"a":1,"b":[1,2],"c":true,"d":"x\n","e":0.1,"f":null}},
-{"ph":"X","pid":100,"tid":1007,"ts":12,"dur":5,"cat":"kernel","name":"gemv"},
-{"ph":"s","pid":1,"tid":7,"ts":10,"cat":"ac2g","name":"ac2g","id":5},
-{"ph":"f","pid":100,"tid":1007,"ts":12,"cat":"ac2g","name":"ac2g","id":5,"bp":"e"},
-{"ph":"i","pid":1,"tid":7,"ts":11,"s":"t","name":"mark"},
-{"ph":"C","pid":3,"ts":11,"name":"kv","args":{"value":4.5}},
-{"ph":"b","pid":2,"ts":10,"cat":"request","id":"0x1","name":"req 1"},
-{"ph":"b","pid":2,"ts":11,"cat":"request","id":"0x1","name":"decode"},
-{"ph":"e","pid":2,"ts":12,"cat":"request","id":"0x1","name":"decode"},
-{"ph":"e","pid":2,"ts":13,"cat":"request","id":"0x1","name":"req 1"}])";
-  std::vector<TraceFile> traces;
-  traces.push_back(read_trace_bytes(text, "a.json"));
-  traces.push_back(read_trace_bytes(text, "b.json"));
-  EXPECT_THAT(merge_traces(traces, std::vector<std::string>{"a", "b"}, path),
-              ElementsAre(HasSubstr("a.json: it has no baseTime"), HasSubstr("b.json: it has no baseTime")));
-  const CheckReport report = check_trace(path);
-  for (const Finding& f : report.findings) ADD_FAILURE() << to_string(f, path);
-  const TraceFile merged = read_trace(path);
-  EXPECT_EQ(merged.slices.size(), 8u);
-  EXPECT_EQ(merged.flows.size(), 2u);
-  EXPECT_EQ(merged.instants.size(), 2u);
-  ASSERT_EQ(merged.counters.size(), 2u);
-  EXPECT_EQ(merged.counters[1].name, "kv");
-  EXPECT_EQ(merged.counters[1].points.at(0).value, 4.5);
-  EXPECT_THAT(folder.bytes(path).substr(0, 2), "\x1f\x8b");
-  size_t args = 0;
-  for (const TraceSlice& s : merged.slices) {
-    if (merged.name(s) == "launch") args += merged.args.all(s.args).size();
-  }
-  EXPECT_EQ(args, 12u);
 }
 
 }  // namespace

@@ -110,6 +110,16 @@ TEST(Translation, KeepsTheFrequenciesOfScaledRope) {
   }
 }
 
+// The ramp of gpt-oss begins between pairs, which is not what transformers takes where nothing is said.
+TEST(Translation, SaysWhetherYarnIsCutToPairs) {
+  const auto file = open_weights(golden("tiny-gpt-oss/tiny-gpt-oss.gguf")),
+             folder = open_weights(golden("tiny-gpt-oss"));
+  const Translation made = model_kind_for(*file)->translate(*file, {});
+  expect_same_rope(*made.weights, rope_of(*folder));
+  ASSERT_NE(made.weights->metadata("rope_scaling.truncate"), nullptr);
+  EXPECT_EQ(*made.weights->metadata("rope_scaling.truncate"), MetadataValue(false));
+}
+
 TEST(Translation, ReadsAnyPartOfReorderedRows) {
   const auto folder = open_weights(golden("tiny-gqa-untied"));
   const Translation made = model_kind_for(*folder)->translate(*folder, {});
