@@ -1,4 +1,4 @@
-// Memory of a device between two red zones, with a copy of what was last seen there.
+// This is memory of a device between two red zones, with a copy of what was last seen there.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +35,10 @@ class GuardedMemory {
   // Looks, and keeps that as what was seen.
   const std::vector<uint8_t>& remember();
   const std::vector<uint8_t>& seen() const { return seen_; }
-  // "" or which side was written, as of the last look.
+  // Says which side was written, as of the last look; "" if none was.
   std::string damage() const;
 
-  // Under AddressSanitizer, where memory is the host's: nobody may touch the red zones, or may again.
+  // Under AddressSanitizer, where memory is the host's, close() forbids access to the red zones, and open() allows it.
   void close() const;
   void open() const;
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kGap = 5;  // floats between rows of k and v
 
-// Values of every size, ties between two neighbours among them.
+// Returns values of every size, ties between two neighbours among them.
 float random_value(std::mt19937_64& random) {
   const float sign = random() % 2 != 0 ? -1.0f : 1.0f;
   switch (random() % 8) {

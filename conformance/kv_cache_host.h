@@ -1,4 +1,4 @@
-// A cache of a few odd layers in a watched host, with a naive model of it beside.
+// This drives a cache of a few odd layers in a watched host, with a naive model of it beside.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,13 @@ class KvCacheHost {
     uint32_t layers = 3;  // so many of the host's three, from the first on
     bool tame = false;    // keys, values and queries are numbers between -3 and 3
   };
-  // text: the slot's tokens from the first on, which then say what each row holds; else the rows are random.
+  // `text` has the slot's tokens from the first on, which then say what each row holds; without it the rows are random.
   struct Append {
     uint32_t slot, rows;
     std::span<const int32_t> text = {};
   };
 
-  // every_token: the cache keeps all of them; else it is held to those that its view says are in use.
+  // `every_token` says that the cache keeps all of them; else it is held to those that its view says are in use.
   KvCacheHost(const Component& cache, const Shape& shape, bool every_token = true);
 
   const tenon_kv_cache& table() const { return cache_.table<tenon_kv_cache>(); }
@@ -44,7 +44,7 @@ class KvCacheHost {
   const tenon_footprint& footprint() const { return footprint_; }
   uint32_t length(uint32_t slot) const;
 
-  // One step that appends random tokens, with rows of padding; "" or what went wrong.
+  // Runs a step that appends random tokens, with rows of padding; returns "" or what went wrong.
   std::string run_step(const std::vector<Append>& appends, std::mt19937_64& random);
   // Does the same; then the cache, read through its view and through its copies, holds what the model holds, cell by cell.
   std::string step(const std::vector<Append>& appends, std::mt19937_64& random);
@@ -54,7 +54,7 @@ class KvCacheHost {
   std::vector<std::byte> export_sequence(uint32_t slot) const;
   tenon_status import_sequence(uint32_t slot, uint32_t kv_len, const std::vector<std::byte>& bytes,
                                const KvCacheHost& from, uint32_t from_slot);
-  // The first tokens of a text that the cache has become the slot's, and the model's from what the text says.
+  // The slot takes the first tokens of a text that the cache has, and the model takes what the text says.
   tenon_status adopt(uint32_t slot, std::span<const int32_t> text, uint32_t& kv_len);
   std::string last_reason() const { return text_; }
 
@@ -64,7 +64,7 @@ class KvCacheHost {
   void weigh(const Weight& f);
   uint32_t layers() const { return static_cast<uint32_t>(layers_.size()); }
   uint32_t heads(uint32_t layer) const { return layers_[layer].heads; }
-  // The positions that a head of a sequence holds after the last step, ascending.
+  // Returns the positions that a head of a sequence holds after the last step, ascending.
   std::vector<uint32_t> positions(uint32_t layer, uint32_t slot, uint32_t head) const;
 
   // These are for a cache that chooses spans. They return the view of a layer; the spans that were chosen in the last layer for a row
@@ -96,7 +96,7 @@ class KvCacheHost {
   void stored(float* row, uint32_t n) const;
   // A token of a layer gets its keys, or values, as the cache stores them: from (heads, dim).
   void keep(const Layer& layer, Token& token, bool value, const std::vector<float>& row) const;
-  // The first position that a window leaves to the first row of the step.
+  // Returns the first position that a window leaves to the first row of the step.
   uint32_t first_seen(uint32_t window, uint32_t slot) const;
   // Returns which position each cell of a sequence holds, as the view says after a step: old cells as far as the windows of view and
   // layer leave them to a row of the step, and those of its rows.

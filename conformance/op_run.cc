@@ -125,7 +125,7 @@ std::string OpRunner::run(uint64_t seed) {
   });
 }
 
-// Op by op; every launch is core's, with the addresses of guarded memory.
+// Runs op by op; every launch is core's, with the addresses of guarded memory.
 void OpRunner::run_watched(std::mt19937_64& random) {
   const Program& program = planned();
   for (const ProgramOp& op : program.ops()) {

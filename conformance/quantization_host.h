@@ -41,11 +41,11 @@ struct SiteCase {
 
   FileMatrix matrix(size_t m, std::mt19937& random) const;
   size_t sets() const { return std::max(experts, 1U); }
-  // All matrices as load() numbers them.
+  // Returns all matrices as load() numbers them.
   std::vector<FileMatrix> matrices() const;
 };
 
-// One step of a site: x and the operands of whatever is fused are made from the seed.
+// This is one step of a site: x and the operands of whatever is fused are made from the seed.
 struct StepCase {
   uint32_t rows = 1, live = 1;
   uint32_t pitch = 0;     // elements between rows of x and y beyond their width
@@ -61,7 +61,7 @@ struct StepCase {
 
 class QuantizedSite {
  public:
-  // A scheme's definition, which makes the weights that it holds of a matrix of the file, rows of k.
+  // A scheme's definition makes the weights that it holds of a matrix of the file, rows of k.
   using Definition = std::function<std::vector<float>(std::vector<float> file, int64_t k)>;
   // Throws Error with the scheme's reason. rows_a_load: how many rows load() gets at a time. definition: nullptr if
   // what the scheme holds is to be learnt. around: the site is bound with the ops of this step around it, as it has to
@@ -76,15 +76,16 @@ class QuantizedSite {
   std::vector<float> run(const StepCase& step, bool fused, uint64_t seed = 1) const;
   // Returns what the step's ops say that they cost.
   tenon_cost cost(const StepCase& step) const;
-  // The result that the step ought to give, and how much rounding may be: the sum of |w x|, through the epilogue.
+  // This is the result that the step ought to give, and how much rounding may be: the sum of |w x|, through the
+  // epilogue.
   struct Exact {
     std::vector<double> y, magnitude;
   };
   Exact exact(const StepCase& step, bool fused) const;
   std::vector<float> embed(const std::vector<int32_t>& index) const;
 
-  // Weight (row, column) of matrix m as the scheme is to hold it; as the file has it. Matrices are numbered as in
-  // load().
+  // These return weight (row, column) of matrix m as the scheme is to hold it, and as the file has it. Matrices are
+  // numbered as in load().
   double weight(size_t m, int64_t row, int64_t column) const {
     return held_[m][static_cast<size_t>(row * k_ + column)];
   }
@@ -120,7 +121,7 @@ class QuantizedSite {
   std::vector<std::unique_ptr<GuardedMemory>> stores_;  // in the device's memory
 };
 
-// A site as the interface describes it. The vectors stay alive with it.
+// This is a site as the interface describes it. The vectors stay alive with it.
 struct LinearDescription {
   explicit LinearDescription(const SiteCase& c);
   LinearDescription(const LinearDescription&) = delete;

@@ -57,7 +57,7 @@ void check_model(Fields& fields, const Abilities& abilities);
 void read_standing(Fields& fields, const Abilities& abilities, Request& request);
 // Returns a copy of the request for each prompt of a field that has a text, token ids, or a list of either.
 std::vector<Request> parse_inputs(Fields& fields, std::string_view field, int32_t vocab, const Request& request);
-// Token ids of the vocabulary. what: as the error calls them.
+// Reads ids that are in the vocabulary. `what` is their name in errors.
 std::vector<int32_t> parse_tokens(const boost::json::array& ids, const Fields& fields, std::string_view field,
                                   int32_t vocab);
 

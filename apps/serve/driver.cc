@@ -18,7 +18,7 @@ double seconds(Generation::Clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-// Pages that no sequence holds; 0 where sequences do not share any.
+// Returns the number of pages that no sequence holds, or 0 where sequences do not share any.
 uint32_t free_pages(const Engine& engine) {
   uint32_t page_tokens = 0;
   return engine.pipeline().free_pages(page_tokens);

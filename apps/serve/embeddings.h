@@ -21,7 +21,7 @@ EmbeddingRequest parse_embeddings(const boost::json::object& body, const Abiliti
 
 class EmbeddingAnswer : public PendingAnswer {
  public:
-  // longest: see Answer.
+  // `longest` means what it means for Answer.
   EmbeddingAnswer(const EmbeddingRequest& request, std::string model, uint32_t longest);
 
   std::string add(std::vector<Event> events) override;

@@ -19,7 +19,7 @@ boost::json::object parse_object(const std::string& text);
 // All functions throw ApiError(400) that names the field. A field that is null counts as absent.
 class Fields {
  public:
-  // prefix: stands before the names in errors, such as "stream_options.". The object outlives this one.
+  // `prefix`, such as "stream_options.", precedes names in errors. The object outlives this one.
   explicit Fields(const boost::json::object& object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}
 

@@ -22,7 +22,7 @@ struct Args {
   bool json = false;
 };
 
-// One question with its endings as tokens.
+// This is one question with its endings as tokens.
 struct Prepared {
   std::vector<Continuation> endings;
   std::vector<size_t> bytes;  // each ending has so many

@@ -10,7 +10,7 @@
 
 namespace tenon::app {
 
-// Tokens, of which the last `continued` go on from those before.
+// These are tokens, of which the last `continued` go on from those before.
 struct Continuation {
   std::vector<int32_t> tokens;
   uint32_t continued = 0;

@@ -35,11 +35,12 @@ struct CodedRow {
 // Returns KL(base || other) in nats, over the whole vocabulary; both have the same one.
 double kl_divergence(const CodedRow& base, const Logits& other);
 
-// The ratio of the signal to the noise of rounding in logits, where each row may be off by a constant, which changes no distribution:
-// sum (z - mean z)^2 / sum (d - mean d)^2, with z the base's logits of a row, d how far others are from them, and the sums over all rows.
+// This measures the ratio of the signal to the noise of rounding in logits, where each row may be off by a constant,
+// which changes no distribution: sum (z - mean z)^2 / sum (d - mean d)^2, with z the base's logits of a row, d how far
+// others are from them, and the sums over all rows.
 class SignalToNoise {
  public:
-  // base, other: logits of the same row over the same vocabulary; tokens that either makes impossible do not count.
+  // Both are logits of the same row over the same vocabulary; tokens that either makes impossible do not count.
   void add(std::span<const float> base, std::span<const float> other);
   // Returns decibels, at most 200: f32 has no finer differences.
   double decibels() const;

@@ -36,7 +36,7 @@ ExitCode end_scoring(Session& session, bool complete);
 struct Positions {
   uint32_t begin = 0, end = 0;
 };
-// The scored tokens of a window in `count` ranges, as even as can be.
+// Cuts the scored tokens of a window into `count` ranges, as even as can be.
 std::vector<Positions> cut_positions(uint32_t context, uint32_t count);
 // Picks the values at these positions out of those of all scored tokens; each window's scored ones begin after its middle.
 std::vector<double> values_at(std::span<const double> values, uint32_t context, Positions at);
@@ -61,7 +61,7 @@ struct Walk {
   double seconds = 0;
 };
 
-// A text and the pipeline that reads it.
+// This holds a text and the pipeline that reads it.
 class Evaluation {
  public:
   // Loads no weights. Throws Error, kRequest for a text that fills no window.

@@ -23,13 +23,13 @@ struct OpReport {
   profiler::OpGroup total() const;  // all ops of a step, without the time between steps
 };
 
-// Lines for people, the last ended too.
+// Returns lines for people; the last one is ended, too.
 std::string op_table(const OpReport& report);
 boost::json::object to_json(const OpReport& report);
 
-// RFC 4180.
+// Quotes a field as RFC 4180 says.
 std::string csv_field(const std::string& text);
-// Columns of the point's own line and of a line of an op; each is empty in the other.
+// These are the columns of the point's own line and of a line of an op; each is empty in the other.
 inline constexpr const char* kOpCsvHeader =
     "step_us,recorded_tok_per_s,ops_error,module,component,op,calls,us,bytes,gbps,share";
 std::string op_csv_summary(const OpReport& report);

@@ -25,7 +25,7 @@ struct Args {
   bool json = false;
 };
 
-// Texts of one length with a number at one depth.
+// This counts the texts of one length with a number at one depth.
 struct Cell {
   uint32_t length = 0;
   double depth = 0;

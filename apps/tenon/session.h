@@ -1,4 +1,4 @@
-// An engine with the trace that its configuration asks for.
+// A session is an engine with the trace that its configuration asks for.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Texts that a command reads from files, pipes and standard input: never more than a limit, and never in silence.
+// These read a command's texts from files and pipes: never more than a limit, and never in silence.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@
 
 namespace tenon::app {
 
-// A scheme with parameters, as a command names it: "int4wo" or "int4wo:group_size=32".
+// This is a scheme with parameters, as commands name it: "int4wo" or "int4wo:group_size=32".
 struct Candidate {
   std::string text, scheme;
   std::vector<std::pair<std::string, std::string>> params;  // names and values as a pipeline file has them
@@ -26,7 +26,7 @@ struct Loss {
   std::optional<double> sqnr;        // decibels
 };
 
-// A candidate at the matrices of a site of all layers.
+// This says what a candidate costs at the matrices of a site of all layers.
 struct SiteCost {
   std::vector<double> cost;  // by batch; what all layers together take
   Loss loss;

@@ -15,7 +15,7 @@ namespace {
 // Importers hold times in doubles of microseconds on their way; beyond 2^53 nanoseconds (104 days) those no longer hold
 // a nanosecond.
 constexpr int64_t kMaxExactNs = int64_t{1} << 53U;
-// Times since 1970 stay below; two of them can be added.
+// Times since 1970 stay below this, and two of them can be added.
 constexpr int64_t kTooLarge = 4'000'000'000'000'000'000;
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {

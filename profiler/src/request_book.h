@@ -1,4 +1,5 @@
-// Requests as slices: one for each wait and one for each stay in a slot, with its chunks of prompt and its decoding within.
+// This makes slices of requests: one for each wait and each stay in a slot, which has its chunks of prompt and its
+// decoding.
 //
 // A slot is a track, on which one request follows the other. Those that wait share a few tracks: a wait is placed when it
 // has ended, on the first one that is free since it began. Where there is none it is drawn shorter, from when the first of

@@ -35,7 +35,7 @@ uint64_t hash_of(const uint8_t* bytes, size_t size) {
   return mixed(hash, rest);
 }
 
-// Seven bits a byte, the lowest first; the top bit says that there are more.
+// A byte has seven bits, the lowest first; its top bit says that there are more.
 void push_varint(std::vector<uint8_t>& bytes, uint64_t value) {
   for (; value >= 0x80; value >>= 7U) bytes.push_back(static_cast<uint8_t>(value | 0x80U));
   bytes.push_back(static_cast<uint8_t>(value));

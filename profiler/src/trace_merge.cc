@@ -206,7 +206,7 @@ void Merger::span(const TraceTrack& t, const TraceSlice& slice, int64_t pid) {
   close_event();
 }
 
-// One id for a span and all within it: a track of their own, as they had.
+// A span and all within it get one id, and so a track of their own, as they had.
 void Merger::async(uint32_t index, int64_t pid) {
   const TraceSlice& slice = trace_->slices[index];
   const uint64_t id = ids_;

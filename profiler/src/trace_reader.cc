@@ -17,7 +17,7 @@
 namespace tenon::profiler {
 namespace {
 
-// Nanoseconds since 1970 until 2039; begins and ends of such times can be subtracted.
+// Nanoseconds since 1970 stay below this until 2039; begins and ends of such times can be subtracted.
 constexpr int64_t kTooLarge = 2'200'000'000'000'000'000;
 constexpr size_t kMaxText = 1U << 16U;      // an argument has so many bytes at most
 constexpr size_t kMaxMetadata = 1U << 24U;  // one member has so many bytes at most

@@ -18,7 +18,7 @@ using profiler::kNoIndex;
 using profiler::TraceFile;
 using profiler::TraceSlice;
 
-// Operations that differ in their layer at most.
+// These operations differ in their layer at most.
 struct OpPath {
   std::string name;  // "layers.*.mlp.down/gemv"
   std::string component;
@@ -30,8 +30,8 @@ struct OpEvent {
   uint32_t step = kNoIndex;
   uint32_t path = 0;
   int32_t layer = -1;
-  // Slices of one track nest: the time that is not its children's. Kernels overlap: from the latest end of what is
-  // ahead of it to its own end. So the operations and the gaps of a step add up to the step.
+  // Of slices of one track, which nest, this is the time that is not their children's. Of a kernel it goes from the
+  // latest end of what is ahead to its own end. So the operations and the gaps of a step add up to the step.
   int64_t added_ns = 0;
   double bytes = 0;  // bytes read and written; 0 if the trace does not say
 };
@@ -73,7 +73,7 @@ std::string path_of(const TraceFile& file, const TraceSlice& slice);
 // The phase says which steps are meant.
 enum class Phase : uint8_t { kAll, kPrefill, kDecode };
 bool is_in(const Step& step, Phase phase);
-// Indices of the steps that have operations.
+// Returns the indices of the steps that have operations.
 std::vector<uint32_t> steps_of(const Analysis& analysis, Phase phase);
 // Returns kDecode if there are such steps, else kAll.
 Phase usual_phase(const Analysis& analysis);

@@ -18,7 +18,7 @@ Table op_table(const TraceFile& file, const Analysis& analysis, Phase phase, std
 // Returns a row for each step: what ran, how long, how it splits, the slowest first where `worst_first`.
 Table step_table(const Analysis& analysis, Phase phase, bool worst_first);
 
-// One step's tokens, as a cell.
+// This is one step's tokens, as a cell.
 struct TokenCell {
   uint32_t step = 0;
   std::string text{};  // empty if the trace has none; blanks visible

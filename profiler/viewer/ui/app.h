@@ -1,4 +1,4 @@
-// The state of the viewer, and one frame of it. Knows ImGui, but no window.
+// This has the state of the viewer, and draws one frame of it. It knows ImGui, but no window.
 #pragma once
 
 #include <imgui.h>
@@ -20,7 +20,7 @@
 
 namespace tenon::view {
 
-// Keys as ImGui's backend for GLFW numbers them.
+// These are keys as ImGui's backend for GLFW numbers them.
 namespace key {
 inline constexpr int kEscape = 256, kEnter = 257, kRight = 262, kLeft = 263, kDown = 264, kUp = 265;
 }
@@ -58,7 +58,7 @@ inline constexpr std::array<ViewName, kViews> kViewNames{{{"start", "Start"},
                                                           {"requests", "Requests"}}};
 std::optional<ViewId> view_of(std::string_view option);
 
-// A trace and what does not depend on how it is looked at.
+// This holds a trace and what does not depend on how it is looked at.
 struct Document {
   explicit Document(TraceFile trace);
 
@@ -106,7 +106,7 @@ struct PairState {
   std::array<uint32_t, 2> twins{kNoIndex, kNoIndex};  // it, and what it is in the other trace
 };
 
-// The view of a trace's requests.
+// This is the state of the view of a trace's requests.
 struct RequestsState {
   explicit RequestsState(const Requests& requests);
   // kNoIndex selects none.
@@ -125,7 +125,7 @@ struct RequestsState {
   Table facts{}, held_by{};
 };
 
-// Something that is made once for what it is made of.
+// This keeps something that is made once for what it is made of.
 template <typename T>
 struct Made {
   T value;

@@ -15,7 +15,7 @@ struct TimelinePane {
   TimelineState& state;
   double whole_from_ns, whole_to_ns;  // the key F shows this time, since the begin of the trace
   bool takes_keys = true;
-  // False: it is beside another one. Steps and the search are then not its own affair.
+  // It is false beside another one. Steps and the search are then not its own affair.
   bool is_alone = true;
   std::string label{};
   double origin_ns = 0;             // its ruler has zero there, since the begin of the trace

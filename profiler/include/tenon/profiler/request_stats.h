@@ -50,7 +50,7 @@ struct RequestLife {
   std::vector<RequestStay> stays{};  // by time; at least one
 
   uint32_t preemptions() const;
-  // These return durations; kNoTime: there is none, or the trace does not have all of it.
+  // These return durations, or kNoTime where there is none or the trace does not have all of it.
   int64_t queue_ns() const;             // from its arrival until it first had a slot
   int64_t first_token_took_ns() const;  // from its arrival to its first token
   int64_t token_ns() const;             // the mean of the tokens after the first, pre-emptions included
@@ -73,7 +73,7 @@ struct RequestPercentiles {
 };
 std::array<RequestPercentiles, 4> request_percentiles(const Requests& requests);
 
-// A request that had a slot while another one waited.
+// This is a request that had a slot while another one waited.
 struct RequestHolder {
   uint32_t request = 0;    // its index
   int64_t slot = 0;        // the last one, if it had several

@@ -43,7 +43,7 @@ class TraceArgs {
   std::optional<double> number(uint32_t set, uint32_t key) const;
   // Returns the id in the strings of a kText or kJson.
   std::optional<uint32_t> text(uint32_t set, uint32_t key) const;
-  // True: among[id] is true for a text of the set.
+  // Returns true if among[id] is true for a text of the set.
   bool has_text(uint32_t set, const std::vector<bool>& among) const;
 
  private:
