@@ -63,7 +63,7 @@ ViewHost::PlaneTensors ViewHost::make_plane(const Plane& p) {
   const sdk::KvLayout layout = sdk::kv_layout(placed);
   std::vector<std::byte> bytes(tensor_extent(t), std::byte{0xff}), scale_bytes(tensor_extent(st), std::byte{0xff});
   p.kept.assign(size_t{kSeqs} * kHeads * kCells * dim, std::numeric_limits<float>::quiet_NaN());
-  if (grouped) {  // any codes, zeros and steps
+  if (grouped) {  // codes, zeros and steps are any
     for (std::byte& b : bytes) b = static_cast<std::byte>(random_());
     for (size_t i = 0; i < scale_bytes.size() / 2; ++i) {
       const float x = randoms(1)[0];

@@ -169,7 +169,7 @@ void ViewHost::place_in_table(uint32_t sequence, uint32_t line) {
     table[cells.back()] = p;
     cells.pop_back();
   }
-  table[cells.back()] = kLength[sequence] + 1;  // as if nobody had taken it back
+  table[cells.back()] = kLength[sequence] + 1;  // it is as if nobody had taken it back
 }
 
 std::vector<int32_t> ViewHost::old_cells(uint32_t sequence, uint32_t head) const {

@@ -24,8 +24,8 @@ struct ViewCase {
   float softcap = 0;
   // Spans are chosen for the rows of a sequence that has no more of them; 0: there are no spans.
   uint32_t chosen_rows = 0;
-  uint32_t recent = 0;     // tokens of a tail in f16
-  uint32_t key_group = 0;  // cells whose keys share zeros and steps
+  uint32_t recent = 0;     // a tail in f16 has so many tokens
+  uint32_t key_group = 0;  // the keys of so many cells share zeros and steps
 };
 std::vector<ViewCase> view_cases();
 

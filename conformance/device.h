@@ -32,7 +32,7 @@ class Device {
   const tenon_env& env() const { return env_; }
   const tenon_device& table() const { return table_; }
   bool walks() const { return (table_.flags & TENON_DEVICE_WALKS) != 0; }
-  void* queue() const { return queue_; }  // nullptr on a device that walks
+  void* queue() const { return queue_; }  // it is nullptr on a device that walks
 
   // These throw Error with the device's reason. copy() is done when it returns, between any spaces.
   void copy(void* dst, const void* src, uint64_t bytes) const;
@@ -42,7 +42,7 @@ class Device {
 
  private:
   Instance instance_;
-  tenon_device table_{};  // the instance's, with the isa that components may use
+  tenon_device table_{};  // it is the instance's, with the isa that components may use
   tenon_host host_{};
   tenon_env env_{};
   void* queue_ = nullptr;

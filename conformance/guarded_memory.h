@@ -21,8 +21,8 @@ class GuardedMemory {
   GuardedMemory(const GuardedMemory&) = delete;
   GuardedMemory& operator=(const GuardedMemory&) = delete;
 
-  uint8_t* data() const { return memory_ + kZone; }  // in the device's memory
-  uint64_t bytes() const { return bytes_; }          // in use
+  uint8_t* data() const { return memory_ + kZone; }  // it is in the device's memory
+  uint64_t bytes() const { return bytes_; }          // so many are in use
   const std::string& name() const { return name_; }
 
   // From now on so many bytes are in use, at most the capacity; what follows them belongs to the red zone.
@@ -50,7 +50,7 @@ class GuardedMemory {
   uint64_t capacity_, bytes_;
   std::string name_;
   uint8_t* memory_;
-  std::vector<uint8_t> mirror_;  // a copy of the memory with its zones, where the host cannot read it
+  std::vector<uint8_t> mirror_;  // it is a copy of the memory with its zones, where the host cannot read it
   std::vector<uint8_t> seen_;
 };
 

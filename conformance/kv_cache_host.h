@@ -23,8 +23,8 @@ class KvCacheHost {
  public:
   struct Shape {
     uint32_t rows = 12, seqs = 4, slots = 5, capacity = 37;
-    uint32_t window = 0;  // the second layer's; the third has a longer one; 0: every layer sees everything
-    uint32_t layers = 3;  // so many of the host's three, from the first on
+    uint32_t window = 0;  // it is the second layer's; the third has a longer one; 0: every layer sees everything
+    uint32_t layers = 3;  // it has so many of the host's three, from the first on
     bool tame = false;    // keys, values and queries are numbers between -3 and 3
   };
   // `text` has the slot's tokens from the first on, which then say what each row holds; without it the rows are random.
@@ -79,15 +79,15 @@ class KvCacheHost {
  private:
   struct Token {
     std::vector<float> k, v;            // (heads, dim) as stored
-    std::vector<float> tail_k, tail_v;  // the same of a tail
+    std::vector<float> tail_k, tail_v;  // a tail has these
   };
   struct Layer {
     uint32_t heads, k_dim, v_dim, window = 0;
-    tenon_tid k = 0, v = 0;   // inputs of the append
+    tenon_tid k = 0, v = 0;   // these are inputs of the append
     tenon_tid q = 0;          // the cache chooses by it; 0: it does not
     tenon_kv_view view = {};  // after it come copies in plain formats
     std::vector<tenon_kv_view> copies = {};
-    std::vector<std::vector<Token>> by_slot = {};  // the model
+    std::vector<std::vector<Token>> by_slot = {};  // this is the model
   };
 
   void record();

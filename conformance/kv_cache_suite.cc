@@ -105,7 +105,7 @@ void keeps_what_windows_of_layers_see(const Subject& subject) {
   KvCacheHost host(*cache, {.rows = 12, .seqs = 2, .slots = 2, .capacity = 300, .window = 40});
   const uint32_t slots = host.shape().slots;
   std::mt19937_64 random(17);
-  std::vector<uint32_t> newest(slots, 0);  // rows that the slot's last step appended
+  std::vector<uint32_t> newest(slots, 0);  // the slot's last step appended so many rows
   const auto cuts = [&](uint32_t slot, uint32_t kv_len) {
     const tenon_status status = host.truncate(slot, kv_len);
     if (status == TENON_OK) newest[slot] = 0;

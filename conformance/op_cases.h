@@ -24,9 +24,9 @@ struct OpInputs {
   OpShape shape;
   int64_t columns = 0;  // x has so many
   std::vector<float> x;
-  tenon_fop op{};                        // its numbers and integers
-  std::vector<float> tensor[4];          // by place in t[]; empty where there is none
-  std::vector<int64_t> tensor_shape[4];  // rows only if there are two
+  tenon_fop op{};                        // it has its numbers and integers
+  std::vector<float> tensor[4];          // it is by place in t[], and empty where there is none
+  std::vector<int64_t> tensor_shape[4];  // it has rows only if there are two
   std::vector<int32_t> position;         // by row
 };
 

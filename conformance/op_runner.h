@@ -121,7 +121,7 @@ class OpRunner {
 
  private:
   enum class Use { kInput, kOutput };
-  struct Held {  // a storage
+  struct Held {  // it is a storage
     std::unique_ptr<GuardedMemory> memory;
     Use use = Use::kInput;
   };
@@ -160,7 +160,7 @@ class OpRunner {
   mutable StorageTable storages_;
   std::unique_ptr<ProgramRecording> recording_;
   bool planned_run_ = false;                                           // the last run was as core plans it
-  mutable std::unique_ptr<Program> program_;                           // nullptr: more may have been recorded
+  mutable std::unique_ptr<Program> program_;                           // it is nullptr if more may have been recorded
   mutable std::map<uint32_t, Held> held_;                              // by storage
   mutable std::map<tenon_tid, std::unique_ptr<GuardedMemory>> temps_;  // by root
   mutable std::unique_ptr<Arena> arena_;                               // the program's memory; nullptr: not linked yet

@@ -13,7 +13,7 @@ namespace tenon::conformance {
 
 struct PublishedForm {
   std::string label, scheme;  // the scheme reads it
-  std::string description;    // config.json's quantization_config
+  std::string description;    // it is config.json's quantization_config
   std::function<FileMatrix(int64_t rows, int64_t k, std::mt19937& random)> make;
   bool permuted = false;  // columns of a group do not stand side by side: no embedding is stored so
 };

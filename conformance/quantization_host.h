@@ -50,12 +50,12 @@ struct StepCase {
   uint32_t rows = 1, live = 1;
   uint32_t pitch = 0;     // elements between rows of x and y beyond their width
   bool own_live = false;  // the live count comes as row_live
-  bool norm = false;      // RMSNORM before
+  bool norm = false;      // an RMSNORM stands before it
   std::vector<tenon_id> epilogue{};
   uint32_t seed = 1;
   bool unit = false;              // row r of x is the unit vector r
-  std::vector<int32_t> expert{};  // each row's expert, if the site is routed
-  std::vector<float> x{};         // (rows, k + pitch); empty: they are random
+  std::vector<int32_t> expert{};  // it is each row's expert, if the site is routed
+  std::vector<float> x{};         // (rows, k + pitch); if it is empty, they are random
   bool sequences = false;         // each row is of a sequence of its own
 };
 
@@ -115,10 +115,10 @@ class QuantizedSite {
   SiteCase case_;
   int64_t k_;
   std::vector<FileMatrix> file_;          // per matrix
-  std::vector<std::vector<float>> held_;  // the weights that the scheme is to hold
+  std::vector<std::vector<float>> held_;  // the scheme is to hold these weights
   std::shared_ptr<void> site_;
   tenon_footprint footprint_{};
-  std::vector<std::unique_ptr<GuardedMemory>> stores_;  // in the device's memory
+  std::vector<std::unique_ptr<GuardedMemory>> stores_;  // they are in the device's memory
 };
 
 // This is a site as the interface describes it. The vectors stay alive with it.

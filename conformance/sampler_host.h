@@ -35,7 +35,7 @@ using Logits = std::vector<float>;
 
 // This is a row of a step; it has logits if they are wanted.
 struct StepRow {
-  Logits logits = {};  // empty: not wanted
+  Logits logits = {};  // they are empty if they are not wanted
   int32_t slot = 0, position = 0, token = 0, parent = -1;
 };
 

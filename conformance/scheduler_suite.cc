@@ -166,7 +166,7 @@ class Simulation {
     const bool waits = r.s.phase == TENON_SEQUENCE_WAITS;
     const std::vector<const tenon_sequence*> answered = list_;  // the shares are an answer to this
     while (held() + wanted > pages_) {
-      const tenon_workload w = describe();  // without those that were pre-empted
+      const tenon_workload w = describe();  // it is without those that were pre-empted
       const auto index = static_cast<uint32_t>(std::find(list_.begin(), list_.end(), &r.s) - list_.begin());
       uint32_t victim = 77777;
       Reason why;

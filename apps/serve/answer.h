@@ -43,8 +43,8 @@ class Answer : public PendingAnswer {
     bool begun = false;                       // true: its first chunk was written
     ThoughtReader thoughts{Thoughts::kNone};  // tells the thought from the text
     std::optional<CallReader> reader;         // takes the text where calls are looked for
-    std::optional<boost::json::object> call;  // the one that the next chunk is about
-    boost::json::array calls;                 // those that were found, as a conversation has them
+    std::optional<boost::json::object> call;  // the next chunk is about it
+    boost::json::array calls;                 // these were found, as a conversation has them
     // These are log probabilities, as its interface lists them.
     boost::json::array content;                               // A conversation has these,
     boost::json::array tokens_of_text, values, top, offsets;  // and a text has these.

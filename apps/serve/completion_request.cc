@@ -12,9 +12,9 @@ namespace tenon::serve {
 namespace {
 
 constexpr size_t kMostStops = 16, kMostStopBytes = 1024;
-constexpr uint32_t kMostTop = 20;        // top_logprobs of a conversation
-constexpr uint32_t kMostTopOfText = 64;  // logprobs of a text: as many as the engine reports
-constexpr uint32_t kTextTokens = 16;     // new tokens of a completion that states none
+constexpr uint32_t kMostTop = 20;        // a conversation has so many top_logprobs at most
+constexpr uint32_t kMostTopOfText = 64;  // a text has so many logprobs at most: as many as the engine reports
+constexpr uint32_t kTextTokens = 16;     // a completion that states none has so many new tokens
 
 void read_stop(Fields& fields, std::vector<std::string>& stop) {
   const boost::json::value* value = fields.find("stop");

@@ -251,7 +251,7 @@ net::awaitable<bool> Connection<Stream>::wait_for_answer(Reply& reply, bool stre
     }
     if (over) co_return keep;
     const bool woken = co_await sleep();
-    if (!woken) {  // too late: the answer ends with what the engine says of it
+    if (!woken) {  // it is too late: the answer ends with what the engine says of it
       shared_->driver.cancel(*reply.generation);
       deadline_ = Clock::time_point::max();
     }

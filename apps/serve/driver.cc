@@ -86,7 +86,7 @@ std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std
   }
   try {
     compiling_.run([this, generation, request] { compile_and_submit(generation, request); });
-  } catch (...) {  // out of memory, or of threads
+  } catch (...) {  // memory or threads ran out
     refuse(generation, 0, failure_now());
   }
   return generation;
@@ -106,7 +106,7 @@ void Driver::submit_all(const std::shared_ptr<Generation>& generation, const Com
         ++choice;
       }
     }
-  } catch (...) {  // out of memory: those that were submitted end, the others never came
+  } catch (...) {  // there is no memory: those that were submitted end, the others never came
     cancel(*generation);
     return refuse(generation, choice, failure_now());
   }

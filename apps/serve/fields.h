@@ -23,7 +23,7 @@ class Fields {
   explicit Fields(const boost::json::object& object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}
 
-  const boost::json::value* find(std::string_view name);  // nullptr: absent
+  const boost::json::value* find(std::string_view name);  // returns nullptr if it is absent
   std::optional<bool> boolean(std::string_view name);
   std::optional<int64_t> integer(std::string_view name, int64_t least, int64_t most);
   std::optional<double> number(std::string_view name, double least, double most);

@@ -11,7 +11,7 @@
 namespace tenon::serve {
 
 struct ForcedCall {
-  std::string begins;   // the answer's text, before the first token that the model chooses
+  std::string begins;   // the answer's text begins so, before the first token that the model chooses
   GrammarText grammar;  // the rest of the answer matches it
 };
 

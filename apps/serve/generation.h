@@ -18,7 +18,7 @@ namespace tenon::serve {
 struct Event {
   uint32_t choice = 0;  // the answer's number
   std::string text;
-  int32_t token = -1;  // the token that completes the text; -1: there is none
+  int32_t token = -1;  // it completes the text; -1: there is none
   std::optional<Logprob> logprob;
   std::vector<Logprob> top;
   // This is the last event of an answer; text is then all of its text if the request did not ask for tokens.
@@ -64,7 +64,7 @@ class Generation {
   // The thread that steps uses it, and others before its first step.
   struct Choice {
     bool started = false;
-    uint64_t cached = 0;  // so many of its tokens, as far as the driver counted them
+    uint64_t cached = 0;  // the cache has so many of its tokens, as far as the driver counted them
     uint64_t tokens = 0;
     Clock::time_point first, last;
   };

@@ -115,7 +115,7 @@ PipelineArgs Bench::arguments(const BenchPoint& point) const {
 std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
   const std::vector<std::string> all = reproducing_words(engine, "bench", args_.pipeline);
   std::vector<std::string> words = {all.begin(), all.begin() + 3};
-  for (size_t i = 3; i + 1 < all.size(); i += 2) {  // all keys but those that follow from the point
+  for (size_t i = 3; i + 1 < all.size(); i += 2) {  // takes all keys but those that follow from the point
     const std::string& value = all[i + 1];
     const bool implied = value.starts_with("device.threads=") ||
                          (capacity_ == 0 && value.starts_with("kv_cache.capacity=")) ||

@@ -16,14 +16,14 @@ namespace tenon::app {
 // `tenon --help` has these, too.
 enum ExitCode {
   kOk = 0,
-  kFailed = 1,    // anything that has no number of its own
-  kUsage = 2,     // the command line
-  kConfig = 3,    // a pipeline file or an override
-  kPlugin = 4,    // a plugin
-  kModel = 5,     // weights, tokenizer, architecture
+  kFailed = 1,    // it is for anything that has no number of its own
+  kUsage = 2,     // the command line is wrong
+  kConfig = 3,    // a pipeline file or an override is wrong
+  kPlugin = 4,    // a plugin is wrong
+  kModel = 5,     // weights, tokenizer or architecture are wrong
   kMemory = 6,    // the plan does not fit
   kIo = 7,        // a file cannot be read or written
-  kRequest = 8,   // the prompt, a parameter of the request
+  kRequest = 8,   // the prompt or a parameter of the request is wrong
   kCrashed = 9,   // a component crashed, ended the process or did not come back
   kShrunk = 10,   // a model's file became shorter, or unreadable, while it was in use
   kNumbers = 11,  // what the model computes is not finite

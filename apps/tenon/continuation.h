@@ -21,7 +21,7 @@ struct Continuation {
 Continuation continuation(const Tokenizer& tokenizer, const std::string& context, const std::string& ending);
 
 struct ContinuationScore {
-  double log_likelihood = 0;  // the sum over the continued tokens, each given all before it
+  double log_likelihood = 0;  // it is the sum over the continued tokens, each given all before it
   bool likeliest = true;      // each of them was the likeliest at its place
 };
 ContinuationScore score(Engine& engine, const Continuation& text, const std::stop_token& cancel);

@@ -10,8 +10,8 @@ namespace tenon::app {
 
 struct Logits {
   std::span<const float> values;  // one for each token
-  int32_t top = 0;                // the likeliest token; the first one of equals
-  double log_sum = 0;             // the logarithm of the sum of their exponentials
+  int32_t top = 0;                // it is the likeliest token; the first one of equals
+  double log_sum = 0;             // it is the logarithm of the sum of their exponentials
 
   // Throws Error(kModel) for values that make no distribution: a NaN, +infinity, or nothing but -infinity.
   explicit Logits(std::span<const float> logits);
@@ -24,9 +24,9 @@ struct CodedRow {
   static constexpr uint16_t kNone = 65535;
   static constexpr float kReach = 32;  // nats
 
-  int32_t top = 0;                    // the likeliest token
+  int32_t top = 0;                    // it is the likeliest token
   float step = 0;                     // nats; kReach / 65534 at most
-  float negative_log_likelihood = 0;  // for the token that stood there, before coding
+  float negative_log_likelihood = 0;  // it is that of the token that stood there, before coding
   std::vector<uint16_t> code;         // one for each token
 
   void assign(const Logits& logits, int32_t token);

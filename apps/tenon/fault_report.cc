@@ -82,7 +82,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
     }
   }
   std::signal(signal, SIG_DFL);
-  raise(signal);  // kills the process
+  raise(signal);  // this kills the process
 }
 
 void refuse_exit() noexcept {

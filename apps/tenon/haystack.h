@@ -13,8 +13,8 @@ namespace tenon::app {
 std::string hidden_number(uint64_t index);
 
 struct Hiding {
-  uint32_t length = 0;  // tokens, all in all
-  double depth = 0;     // where the number stands: 0 before the text, 1 after it
+  uint32_t length = 0;  // it has so many tokens, all in all
+  double depth = 0;     // the number stands there: 0 before the text, 1 after it
   std::string number;
 };
 

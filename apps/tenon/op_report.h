@@ -15,12 +15,12 @@ struct OpReport {
   std::vector<profiler::OpGroup> groups = {};
   double between_us = 0, step_us = 0;  // see profiler::OpTimes
   uint32_t steps = 0;                  // the times are means of so many
-  double context = 0;                  // tokens that a row attends to, mean
-  double tok_per_s = 0;                // decode, while recording
+  double context = 0;                  // a row attends to so many tokens, in the mean
+  double tok_per_s = 0;                // this is for decode, while recording
   double unrecorded_tok_per_s = 0;
 
   double share(double us) const { return step_us > 0 ? us / step_us : 0; }
-  profiler::OpGroup total() const;  // all ops of a step, without the time between steps
+  profiler::OpGroup total() const;  // it has all ops of a step, without the time between steps
 };
 
 // Returns lines for people; the last one is ended, too.

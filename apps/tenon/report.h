@@ -12,7 +12,7 @@ namespace tenon::app {
 
 struct MemoryUse {
   uint64_t planned = 0;    // bytes, the plan's peak
-  uint64_t allocated = 0;  // the device allocator's high-water mark
+  uint64_t allocated = 0;  // it is the device allocator's high-water mark
   uint64_t resident = 0;   // the process had so much at most, as the system counts
 };
 MemoryUse memory_use(const Pipeline& pipeline);
@@ -20,7 +20,7 @@ MemoryUse memory_use(const Pipeline& pipeline);
 // Returns a decision as `tenon plan` lists it.
 std::string decision_line(const Decision& decision);
 
-double per_second(double count, double seconds);  // 0 for no time
+double per_second(double count, double seconds);  // returns 0 for no time
 // Returns the bytes that decode steps read in a second, in 1e9.
 double decode_gbps(const RunStats& stats);
 boost::json::object to_json(const RunStats& stats);

@@ -171,7 +171,7 @@ class Tuning {
     return loss;
   }
   void add_losses() {
-    (void)loss({});  // the base
+    (void)loss({});  // this is the base
     for (TunedSite& site : report_.sites) {
       for (size_t c = 0; c < site.candidates.size(); ++c) {
         if (!site.candidates[c]) continue;
@@ -201,7 +201,7 @@ class Tuning {
   TuneReport report_;
   OpBench ops_{interruption()};
   std::vector<CodedRow> base_;                   // by scored token
-  std::vector<std::vector<float>> base_logits_;  // the same, in f32; empty: nobody asked for the SQNR
+  std::vector<std::vector<float>> base_logits_;  // it has the same, in f32; empty: nobody asked for the SQNR
 };
 
 // A name that no installed component has is a mistake of the command, not a scheme that does not fit.

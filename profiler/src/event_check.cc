@@ -44,7 +44,7 @@ Micros parse_micros(const std::string& number) {
   Micros result;
   if (parse_plain_micros(number, result)) return result;
   std::string digits;
-  int64_t shift = 3;  // micros to nanoseconds
+  int64_t shift = 3;  // a microsecond has 10^3 nanoseconds
   bool after_point = false;
   size_t i = 0;
   for (; i < number.size() && number[i] != 'e' && number[i] != 'E'; ++i) {

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxArgs = 1024;
 constexpr size_t kMaxShapes = 1U << 16U;
 constexpr size_t kMaxFirsts = 1U << 16U;
-constexpr size_t kMaxDiffering = 64;  // values of a set that is told by its difference
+constexpr size_t kMaxDiffering = 64;  // a set that is told by its difference has so many values at most
 
 uint64_t mixed(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0xFF51AFD7ED558CCDU;

@@ -64,7 +64,7 @@ class TraceBuilder {
   };
   struct AsyncEvent {
     TraceSlice slice;  // its track is the process
-    uint64_t id = 0;   // a hash of everything that tells ids apart
+    uint64_t id = 0;   // it is a hash of everything that tells ids apart
   };
   struct FlowEnd {
     uint64_t id = 0;
@@ -101,7 +101,7 @@ class TraceBuilder {
   void notice(uint64_t count, const char* what);
 
   TraceFile& file_;
-  std::vector<Staged> events_;  // sorted by track
+  std::vector<Staged> events_;  // they are sorted by track
   std::deque<AsyncEvent> async_;
   size_t n_slices_ = 0, n_instants_ = 0;
   std::unordered_map<int64_t, uint32_t> process_ids_;

@@ -90,7 +90,7 @@ class TraceReader {
   int64_t pid_ = 0, tid_ = 0;
   bool local_id_ = false;
   std::vector<TraceArg> args_;
-  std::vector<Known> known_keys_, known_texts_;  // one for each place among the arguments
+  std::vector<Known> known_keys_, known_texts_;  // each place among the arguments has one
 
   std::string key_, text_;
 };

@@ -16,8 +16,7 @@ using testing::HasSubstr;
 
 constexpr uint32_t kPage = 16, kSlots = 4, kCapacity = 5 * kPage;
 
-// There are slots of up to five pages over a pool of eight, with the text 1, 2, 3, ... unless said otherwise. unless
-// said otherwise.
+// The slots have up to five pages over a pool of eight, with the text 1, 2, 3, ... unless said otherwise.
 class Paged : public testing::Test {
  protected:
   explicit Paged(const std::vector<Setting>& more = {})

@@ -201,7 +201,7 @@ class Product {
     return values;
   }
 
-  // Returns sum and bias. The errors of rounding x and of the partial sums count as of independent terms, some deviations.
+  // Returns sum and bias. Errors of rounding x and of the partial sums count as of independent terms, some deviations.
   Value sum(int64_t row, int64_t column) const {
     double scale = 1;
     if (c_.norm) {

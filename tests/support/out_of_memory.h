@@ -1,5 +1,4 @@
 // A small pipeline runs on a device that refuses its first, second, ... allocation, until none is left to refuse.
-// allocation, until none is left to refuse.
 #pragma once
 
 #include <gmock/gmock.h>

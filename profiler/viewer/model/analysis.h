@@ -43,7 +43,7 @@ struct Step {
   int64_t duration_ns = 0;    // if kernels are recorded, it is that on the GPU, which runs later than the host
   int64_t between_ns = 0;     // from its end to the begin of the next step
   std::string_view phase{};   // prefill, decode, verify; empty if the trace does not say
-  std::string_view tokens{};  // the text that it gave; empty if the trace does not say
+  std::string_view tokens{};  // it is the text that it gave; empty if the trace does not say
   int64_t n_ctx_tok = 0, n_gen_tok = 0, drafted = 0, accepted = 0;
   int64_t n_tokens = 0;                   // so many tokens came out of it
   std::array<int64_t, kWorks> by_work{};  // ns, kGap and kHost too; all 0 where no operation was recorded
@@ -60,7 +60,7 @@ struct Analysis {
   std::vector<OpPath> paths;
   std::vector<OpEvent> ops;         // sorted by step and begin; those outside of steps come last
   std::vector<Step> steps;          // sorted by begin
-  std::optional<double> peak_gbps;  // measured memory bandwidth
+  std::optional<double> peak_gbps;  // it is the measured memory bandwidth
   bool has_bytes = false, has_tokens = false;
 };
 

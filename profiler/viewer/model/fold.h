@@ -19,7 +19,7 @@ struct Box {
 struct LaneView {
   uint32_t first, last;    // the lane's slices, see TraceTrack::lanes
   int64_t from_ns, to_ns;  // to_ns is past it
-  int64_t min_ns;          // a slice's shortest that is drawn alone; > 0
+  int64_t min_ns;          // a slice that is drawn alone is no shorter; > 0
 };
 
 // Finds the slices of the lane that lie in [from_ns, to_ns), in order, by binary search. One shorter than min_ns is

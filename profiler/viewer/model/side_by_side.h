@@ -49,7 +49,7 @@ class SideBySide {
   uint32_t named_counterpart(size_t side, uint32_t slice, uint32_t step, uint32_t other_step) const;
 
   std::array<Side, 2> sides_;
-  std::array<int64_t, 2> zero_{};  // index of step 0
+  std::array<int64_t, 2> zero_{};  // it is the index of step 0
   std::pair<int64_t, int64_t> range_{0, -1};
   int64_t aligned_ = 0;
 };
@@ -69,7 +69,7 @@ class PathMatch {
 
   const TraceFile* file_ = nullptr;
   std::string path_;
-  std::vector<Fit> names_;  // one for each string
+  std::vector<Fit> names_;  // each string has one
   uint32_t op_key_ = 0, op_ = 0;
 };
 

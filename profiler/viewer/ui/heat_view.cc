@@ -170,8 +170,8 @@ class HeatDrawing {
   App& app_;
   const HeatMap& map_;
   bool by_share_;
-  double most_ = 0;              // the value with the last colour of the scale
-  std::vector<size_t> columns_;  // the columns of layers
+  double most_ = 0;              // this value has the last colour of the scale
+  std::vector<size_t> columns_;  // these are the columns of layers
   ImVec2 origin_{};
   float left_ = 0, head_ = 0, line_ = 0, width_ = 0, height_ = 0;  // names of layers, names of columns, text, a field
 };

@@ -13,7 +13,7 @@ using sdk::cpu::KernelTable;
 using sdk::cpu::padded;
 using sdk::cpu::RowFormat;
 
-// Its memory is guarded: the last byte of each is the last byte of its memory, which AddressSanitizer watches.
+// These are guarded: the last byte of each is the last byte of its memory, which AddressSanitizer watches.
 struct Problem {
   uint32_t rows, columns, k;
   std::vector<uint8_t> weights;

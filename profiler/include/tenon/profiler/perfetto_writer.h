@@ -13,7 +13,7 @@ namespace tenon::profiler {
 
 // These are the slices of a whole trace.
 struct GpuSlices {
-  std::vector<GpuSlice> slices = {};  // in any order; those of one place may overlap
+  std::vector<GpuSlice> slices = {};  // they are in any order; those of one place may overlap
   uint64_t lost = 0;                  // so many were lost and are not among them
 };
 
