@@ -47,8 +47,8 @@ class AttentionHost {
   struct How {
     uint32_t begin = 0, end = UINT32_MAX;  // The step has the rows [begin, end) of the case.
     uint32_t padding = 2;                  // The program has so many rows after them.
-    uint32_t kv_len = 0;                   // The program's bound; 0 stands for the longest sequence.
-    uint32_t rows_per_seq = 0;             // The program's bound; 0 stands for the step's.
+    uint32_t kv_len = 0;                   // it is the program's bound; 0 stands for the longest sequence
+    uint32_t rows_per_seq = 0;             // it is the program's bound; 0 stands for the step's
     uint32_t repeats = 1;                  // The program has the layer so often, each time over its own cache.
     uint64_t seed = 1;
   };

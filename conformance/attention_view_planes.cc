@@ -1,5 +1,5 @@
-// The planes of the views that attention_views.cc drives attention over: random keys and values as the codec has them, and NaN
-// wherever no row may look.
+// This makes the planes of the views that attention_views.cc drives attention over: random keys and values as the codec
+// has them, and NaN wherever no row may look.
 #include <algorithm>
 #include <limits>
 
@@ -9,8 +9,8 @@
 
 namespace tenon::conformance {
 
-// A view of the same cells in f16, in as few pages as hold a window of so many tokens and the step's rows: columns name them in
-// turn, so that what is older than that is overwritten.
+// Makes a view of the same cells in f16, in as few pages as hold a window of so many tokens and the step's rows:
+// columns name them in turn, so that what is older than that is overwritten.
 void ViewHost::make_tail() {
   static constexpr tenon_kv_format kFormat = sdk::kv_format(TENON_F16);
   const uint32_t turn = std::min((case_.recent + kFirst[1] + kPageCells - 1) / kPageCells, kColumns);
@@ -63,7 +63,7 @@ ViewHost::PlaneTensors ViewHost::make_plane(const Plane& p) {
   const sdk::KvLayout layout = sdk::kv_layout(placed);
   std::vector<std::byte> bytes(tensor_extent(t), std::byte{0xff}), scale_bytes(tensor_extent(st), std::byte{0xff});
   p.kept.assign(size_t{kSeqs} * kHeads * kCells * dim, std::numeric_limits<float>::quiet_NaN());
-  if (grouped) {  // any codes, zeros and steps
+  if (grouped) {  // codes, zeros and steps are any
     for (std::byte& b : bytes) b = static_cast<std::byte>(random_());
     for (size_t i = 0; i < scale_bytes.size() / 2; ++i) {
       const float x = randoms(1)[0];

@@ -149,8 +149,8 @@ void ViewHost::place_rows() {
   }
 }
 
-// Some of the positions, in any cells with gaps between. The step's rows take free cells; the first of them one whose
-// entry still says what it held before, the second one beyond the cells that are in use.
+// Puts some of the positions in any cells, with gaps between. The step's rows take free cells; the first of them one
+// whose entry still says what it held before, the second one beyond the cells that are in use.
 void ViewHost::place_in_table(uint32_t sequence, uint32_t line) {
   const size_t at = static_cast<uint32_t>(kSlot[sequence]) * lines() + line;
   std::vector<uint32_t> cells(kCells - 10);
@@ -169,7 +169,7 @@ void ViewHost::place_in_table(uint32_t sequence, uint32_t line) {
     table[cells.back()] = p;
     cells.pop_back();
   }
-  table[cells.back()] = kLength[sequence] + 1;  // as if nobody had taken it back
+  table[cells.back()] = kLength[sequence] + 1;  // it is as if nobody had taken it back
 }
 
 std::vector<int32_t> ViewHost::old_cells(uint32_t sequence, uint32_t head) const {
@@ -342,7 +342,7 @@ ViewHost::Answer ViewHost::run() {
   return answer;
 }
 
-// Pairs of elements i and i + half, by the angles of row `index` of the table.
+// Turns pairs of elements i and i + half, by the angles of row `index` of the table.
 void ViewHost::turn(std::vector<double>& x, int32_t index) const {
   if (case_.rotated) return;
   constexpr uint32_t kHalf = kRotated / 2;
@@ -356,7 +356,7 @@ void ViewHost::turn(std::vector<double>& x, int32_t index) const {
 
 namespace {
 
-// The rotation of tenon/sdk/hadamard.h by its matrix: element i of row j has the sign of the number of ones that i and j share.
+// Rotates by the matrix of tenon/sdk/hadamard.h: element i of row j is + if i and j share an even number of ones.
 template <class T>
 void rotate(T& x) {
   const size_t n = x.size(), block = n & (~n + 1);
@@ -381,7 +381,7 @@ const float* ViewHost::read_by(uint32_t row, uint32_t head, const Seen& at, bool
   return &(tail ? tail_keys_ : keys_)[index * kKeyDim];
 }
 
-// The softmax of a query head over the cells that its row sees.
+// Returns the softmax of a query head over the cells that its row sees.
 std::vector<double> ViewHost::scores(uint32_t row, uint32_t q_head, const std::vector<Seen>& cells) const {
   const int32_t n = host_.step_i32(TENON_STEP_POS)[row], sinks = static_cast<int32_t>(case_.sinks);
   const bool renumbered = (case_.flags & TENON_KV_RENUMBERED) != 0;

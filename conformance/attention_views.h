@@ -1,6 +1,6 @@
-// A step of attention over views that a plain cache does not have: rings with sinks, tables of positions, scaled cells,
-// heads apart, keys before rope, softmax weights; and what it should answer in float64. What a row sees is computed from
-// the rules at the top of tenon/abi/kv_cache.h alone.
+// This makes a step of attention over views that a plain cache does not have: rings with sinks, tables of positions,
+// scaled cells, heads apart, keys before rope, softmax weights; and it computes the answer in float64, from the rules
+// at the top of tenon/abi/kv_cache.h alone.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,12 @@ struct ViewCase {
   float softcap = 0;
   // Spans are chosen for the rows of a sequence that has no more of them; 0: there are no spans.
   uint32_t chosen_rows = 0;
-  uint32_t recent = 0;     // tokens of a tail in f16
-  uint32_t key_group = 0;  // cells whose keys share zeros and steps
+  uint32_t recent = 0;     // a tail in f16 has so many tokens
+  uint32_t key_group = 0;  // the keys of so many cells share zeros and steps
 };
 std::vector<ViewCase> view_cases();
 
-// Two sequences in three slots. Cells that no row sees, and pages of the slot that is nobody's, are NaN.
+// It has two sequences in three slots. Cells that no row sees, and pages of the slot that is nobody's, are NaN.
 class ViewHost {
  public:
   ViewHost(const ViewCase& c, const Component& attention, uint64_t seed);
@@ -41,7 +41,7 @@ class ViewHost {
   struct Expected {
     std::vector<double> out, weights;  // (rows, q_heads, v_dim); (slots, heads, cells), NaN for slots without rows
   };
-  // Each once, in this order.
+  // Each of these is called once, in this order.
   Answer run();
   Expected expected() const;
 
@@ -54,7 +54,7 @@ class ViewHost {
   static constexpr uint32_t kRotated = 8, kPages = kSlots * kHeads * kColumns;
   static constexpr uint32_t kSpanCells = 16, kMostSpans = 3;
 
-  // A cell that a row sees, and the position of what it holds.
+  // This is a cell that a row sees, and the position of what it holds.
   struct Seen {
     uint32_t cell;
     int32_t position;
@@ -74,7 +74,7 @@ class ViewHost {
   void place_rows();
   void place_in_table(uint32_t sequence, uint32_t line);
   void make_view();
-  // Keys or values of a view, and what the codec gives back of them: (sequences, heads, cells, dim).
+  // These are keys or values of a view, and what the codec gives back of them: (sequences, heads, cells, dim).
   struct Plane {
     bool values;
     const tenon_kv_view& view;
@@ -91,7 +91,7 @@ class ViewHost {
   void make_tail();
   // Attention's claim gets the view without tensors and strides.
   static tenon_kv_view prototype_of(tenon_kv_view view);
-  // A key or a value that a row reads.
+  // Returns a key or a value that a row reads.
   const float* read_by(uint32_t row, uint32_t head, const Seen& at, bool value) const;
   std::vector<float> randoms(size_t n);
 

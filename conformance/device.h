@@ -16,11 +16,11 @@ class DeviceMemory;
 
 namespace tenon::conformance {
 
-// The device `name` of a registry, which outlives it. One thread at a time.
+// This is the device `name` of a registry, which outlives it. One thread at a time uses it.
 class Device {
  public:
-  // isa: TENON_ISA_* bits that components may use, of those that the device has. Throws Error: there is no such device,
-  // or the device's own reason (a machine without a GPU).
+  // `isa` has the bits of TENON_ISA_* that components may use, of those that the device has. Throws Error if there is
+  // no such device, or with the device's own reason (a machine without a GPU).
   explicit Device(Registry& registry, const std::string& name, uint64_t isa = ~uint64_t{0});
   ~Device();
   Device(const Device&) = delete;
@@ -32,9 +32,9 @@ class Device {
   const tenon_env& env() const { return env_; }
   const tenon_device& table() const { return table_; }
   bool walks() const { return (table_.flags & TENON_DEVICE_WALKS) != 0; }
-  void* queue() const { return queue_; }  // nullptr on a device that walks
+  void* queue() const { return queue_; }  // it is nullptr on a device that walks
 
-  // Throw Error with the device's reason. copy: any spaces, done when it returns.
+  // These throw Error with the device's reason. copy() is done when it returns, between any spaces.
   void copy(void* dst, const void* src, uint64_t bytes) const;
   void wait() const;
   void* alloc(uint64_t bytes) const;
@@ -42,17 +42,17 @@ class Device {
 
  private:
   Instance instance_;
-  tenon_device table_{};  // the instance's, with the isa that components may use
+  tenon_device table_{};  // it is the instance's, with the isa that components may use
   tenon_host host_{};
   tenon_env env_{};
   void* queue_ = nullptr;
   std::unique_ptr<DeviceMemory> memory_;
 };
 
-// A parameter that is not to have its default.
+// This is a parameter that is not to have its default.
 using Setting = std::pair<std::string, ParamValue>;
 
-// An instance with parameters by name. The registry and the device outlive it.
+// This is an instance with parameters by name. The registry and the device outlive it.
 class Component {
  public:
   // Throws Error: no such parameter, a value that the schema refuses, or the component's own reason.

@@ -49,7 +49,7 @@ tenon_grammar_source source_of(uint32_t form, const std::string& text) {
   return source;
 }
 
-// A component that knows the words, and a grammar of it whose only text is "abc".
+// This holds a component that knows the words, and a grammar of it whose only text is "abc".
 class Opened {
  public:
   explicit Opened(const Subject& subject) : component_(subject.open()) {
@@ -128,7 +128,7 @@ class Opened {
   std::vector<void*> matchers_;
 };
 
-// After every beginning of a text, the mask and the matcher say the same of every token: whether it continues the text.
+// After every beginning of a text, the mask and the matcher agree on every token: whether it continues the text.
 void allows_what_it_accepts(const Subject& subject) {
   Opened grammar(subject);
   grammar.compile();

@@ -1,4 +1,4 @@
-// Memory of a device between two red zones, with a copy of what was last seen there.
+// This is memory of a device between two red zones, with a copy of what was last seen there.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class GuardedMemory {
   GuardedMemory(const GuardedMemory&) = delete;
   GuardedMemory& operator=(const GuardedMemory&) = delete;
 
-  uint8_t* data() const { return memory_ + kZone; }  // in the device's memory
-  uint64_t bytes() const { return bytes_; }          // in use
+  uint8_t* data() const { return memory_ + kZone; }  // it is in the device's memory
+  uint64_t bytes() const { return bytes_; }          // so many are in use
   const std::string& name() const { return name_; }
 
   // From now on so many bytes are in use, at most the capacity; what follows them belongs to the red zone.
@@ -35,10 +35,10 @@ class GuardedMemory {
   // Looks, and keeps that as what was seen.
   const std::vector<uint8_t>& remember();
   const std::vector<uint8_t>& seen() const { return seen_; }
-  // "" or which side was written, as of the last look.
+  // Says which side was written, as of the last look; "" if none was.
   std::string damage() const;
 
-  // Under AddressSanitizer, where memory is the host's: nobody may touch the red zones, or may again.
+  // Under AddressSanitizer, where memory is the host's, close() forbids access to the red zones, and open() allows it.
   void close() const;
   void open() const;
 
@@ -50,7 +50,7 @@ class GuardedMemory {
   uint64_t capacity_, bytes_;
   std::string name_;
   uint8_t* memory_;
-  std::vector<uint8_t> mirror_;  // a copy of the memory with its zones, where the host cannot read it
+  std::vector<uint8_t> mirror_;  // it is a copy of the memory with its zones, where the host cannot read it
   std::vector<uint8_t> seen_;
 };
 

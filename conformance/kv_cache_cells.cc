@@ -24,7 +24,7 @@ float rounded(tenon_format codec, float value) {
 
 namespace {
 
-// The nearest number with 4 bits of precision, of which the last is 2^-9 or more; 448 at most.
+// Returns the nearest number with 4 bits of precision, of which the last is 2^-9 or more; 448 is the largest.
 float nearest_f8(float value) {
   int exponent = 0;
   std::frexp(value, &exponent);

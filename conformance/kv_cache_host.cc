@@ -13,9 +13,9 @@
 namespace tenon::conformance {
 namespace {
 
-constexpr int64_t kGap = 5;  // floats between rows of k and v
+constexpr int64_t kGap = 5;  // so many floats are between rows of k and v
 
-// Values of every size, ties between two neighbours among them.
+// Returns values of every size, ties between two neighbours among them.
 float random_value(std::mt19937_64& random) {
   const float sign = random() % 2 != 0 ? -1.0f : 1.0f;
   switch (random() % 8) {
@@ -25,9 +25,9 @@ float random_value(std::mt19937_64& random) {
       return sign *
              std::ldexp(1.0f + static_cast<float>(random() % 4096) / 2048.0f, -20 + static_cast<int>(random() % 12));
     case 2:
-      return sign * (1.0f + static_cast<float>(random() % 64) / 2048.0f);  // ties of f16
+      return sign * (1.0f + static_cast<float>(random() % 64) / 2048.0f);  // these are ties of f16
     case 3:
-      return sign * (1.0f + static_cast<float>(random() % 64) / 256.0f);  // ties of bf16
+      return sign * (1.0f + static_cast<float>(random() % 64) / 256.0f);  // these are ties of bf16
     case 4:
       return sign * (65472.0f + static_cast<float>(random() % 64));  // f16 ends there
     case 5:
@@ -135,8 +135,8 @@ std::string KvCacheHost::run_step(const std::vector<Append>& appends, std::mt199
   for (uint32_t slot = 0; slot < shape_.slots; ++slot) {
     host_.step_i32(TENON_STEP_KV_LEN)[slot] = static_cast<int32_t>(length(slot));
   }
-  std::vector<std::pair<uint32_t, uint32_t>> rows;  // slot, position
-  std::vector<std::span<const int32_t>> texts;      // by row: to its token
+  std::vector<std::pair<uint32_t, uint32_t>> rows;  // each has a slot and a position
+  std::vector<std::span<const int32_t>> texts;      // the text of each row goes to its token
   for (uint32_t i = 0; i < appends.size(); ++i) {
     const auto [slot, n, text] = appends[i];
     host_.step_i32(TENON_STEP_SEQ_SLOT)[i] = static_cast<int32_t>(slot);

@@ -1,4 +1,4 @@
-// A cache of a few odd layers in a watched host, with a naive model of it beside.
+// This drives a cache of a few odd layers in a watched host, with a naive model of it beside.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@ class KvCacheHost {
  public:
   struct Shape {
     uint32_t rows = 12, seqs = 4, slots = 5, capacity = 37;
-    uint32_t window = 0;  // the second layer's; the third has a longer one; 0: every layer sees everything
-    uint32_t layers = 3;  // so many of the host's three, from the first on
+    uint32_t window = 0;  // it is the second layer's; the third has a longer one; 0: every layer sees everything
+    uint32_t layers = 3;  // it has so many of the host's three, from the first on
     bool tame = false;    // keys, values and queries are numbers between -3 and 3
   };
-  // text: the slot's tokens from the first on, which then say what each row holds; else the rows are random.
+  // `text` has the slot's tokens from the first on, which then say what each row holds; without it the rows are random.
   struct Append {
     uint32_t slot, rows;
     std::span<const int32_t> text = {};
   };
 
-  // every_token: the cache keeps all of them; else it is held to those that its view says are in use.
+  // `every_token` says that the cache keeps all of them; else it is held to those that its view says are in use.
   KvCacheHost(const Component& cache, const Shape& shape, bool every_token = true);
 
   const tenon_kv_cache& table() const { return cache_.table<tenon_kv_cache>(); }
@@ -44,7 +44,7 @@ class KvCacheHost {
   const tenon_footprint& footprint() const { return footprint_; }
   uint32_t length(uint32_t slot) const;
 
-  // One step that appends random tokens, with rows of padding; "" or what went wrong.
+  // Runs a step that appends random tokens, with rows of padding; returns "" or what went wrong.
   std::string run_step(const std::vector<Append>& appends, std::mt19937_64& random);
   // Does the same; then the cache, read through its view and through its copies, holds what the model holds, cell by cell.
   std::string step(const std::vector<Append>& appends, std::mt19937_64& random);
@@ -54,7 +54,7 @@ class KvCacheHost {
   std::vector<std::byte> export_sequence(uint32_t slot) const;
   tenon_status import_sequence(uint32_t slot, uint32_t kv_len, const std::vector<std::byte>& bytes,
                                const KvCacheHost& from, uint32_t from_slot);
-  // The first tokens of a text that the cache has become the slot's, and the model's from what the text says.
+  // The slot takes the first tokens of a text that the cache has, and the model takes what the text says.
   tenon_status adopt(uint32_t slot, std::span<const int32_t> text, uint32_t& kv_len);
   std::string last_reason() const { return text_; }
 
@@ -64,7 +64,7 @@ class KvCacheHost {
   void weigh(const Weight& f);
   uint32_t layers() const { return static_cast<uint32_t>(layers_.size()); }
   uint32_t heads(uint32_t layer) const { return layers_[layer].heads; }
-  // The positions that a head of a sequence holds after the last step, ascending.
+  // Returns the positions that a head of a sequence holds after the last step, ascending.
   std::vector<uint32_t> positions(uint32_t layer, uint32_t slot, uint32_t head) const;
 
   // These are for a cache that chooses spans. They return the view of a layer; the spans that were chosen in the last layer for a row
@@ -79,15 +79,15 @@ class KvCacheHost {
  private:
   struct Token {
     std::vector<float> k, v;            // (heads, dim) as stored
-    std::vector<float> tail_k, tail_v;  // the same of a tail
+    std::vector<float> tail_k, tail_v;  // a tail has these
   };
   struct Layer {
     uint32_t heads, k_dim, v_dim, window = 0;
-    tenon_tid k = 0, v = 0;   // inputs of the append
+    tenon_tid k = 0, v = 0;   // these are inputs of the append
     tenon_tid q = 0;          // the cache chooses by it; 0: it does not
     tenon_kv_view view = {};  // after it come copies in plain formats
     std::vector<tenon_kv_view> copies = {};
-    std::vector<std::vector<Token>> by_slot = {};  // the model
+    std::vector<std::vector<Token>> by_slot = {};  // this is the model
   };
 
   void record();
@@ -96,7 +96,7 @@ class KvCacheHost {
   void stored(float* row, uint32_t n) const;
   // A token of a layer gets its keys, or values, as the cache stores them: from (heads, dim).
   void keep(const Layer& layer, Token& token, bool value, const std::vector<float>& row) const;
-  // The first position that a window leaves to the first row of the step.
+  // Returns the first position that a window leaves to the first row of the step.
   uint32_t first_seen(uint32_t window, uint32_t slot) const;
   // Returns which position each cell of a sequence holds, as the view says after a step: old cells as far as the windows of view and
   // layer leave them to a row of the step, and those of its rows.

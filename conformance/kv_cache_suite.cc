@@ -19,7 +19,7 @@ void require_step(KvCacheHost& host, const std::vector<KvCacheHost::Append>& app
   require(fault.empty(), fault);
 }
 
-// Some slots with some rows each, within the host's bounds.
+// Appends some rows to some slots, within the host's bounds.
 std::vector<KvCacheHost::Append> random_appends(const KvCacheHost& host, std::mt19937_64& random) {
   std::vector<uint32_t> slots(host.shape().slots);
   for (uint32_t i = 0; i < slots.size(); ++i) slots[i] = i;
@@ -57,7 +57,7 @@ void keeps_to_its_operands(const Subject& subject) {
   }
 }
 
-// Two sequences that grow well beyond what a window keeps.
+// Two sequences grow well beyond what a window keeps.
 void keeps_what_it_says(const Subject& subject) {
   if (!subject.has_own(TENON_OWN_TOKENS)) return;  // list_of_tokens asks for more
   const std::unique_ptr<Component> cache = subject.open();
@@ -97,15 +97,15 @@ void cuts_and_copies_what_it_keeps(const Subject& subject) {
   require_step(host, {{1, 5}, {0, 1}}, random);
 }
 
-// Layers whose own mask is a window: whatever a cache leaves out of them, a row finds what its window lets it see. The rows of the
-// last step may be taken back, as drafts are; more of them too, or the cache says why it cannot.
+// Layers have a window as their own mask: whatever a cache leaves out of them, a row finds what its window lets it see.
+// The rows of the last step may be taken back, as drafts are; more of them too, or the cache says why it cannot.
 void keeps_what_windows_of_layers_see(const Subject& subject) {
   must_keep_every_token(subject);
   const std::unique_ptr<Component> cache = subject.open();
   KvCacheHost host(*cache, {.rows = 12, .seqs = 2, .slots = 2, .capacity = 300, .window = 40});
   const uint32_t slots = host.shape().slots;
   std::mt19937_64 random(17);
-  std::vector<uint32_t> newest(slots, 0);  // rows that the slot's last step appended
+  std::vector<uint32_t> newest(slots, 0);  // the slot's last step appended so many rows
   const auto cuts = [&](uint32_t slot, uint32_t kv_len) {
     const tenon_status status = host.truncate(slot, kv_len);
     if (status == TENON_OK) newest[slot] = 0;
@@ -202,7 +202,7 @@ void moves_sequences(const Subject& subject) {
   require_step(other, {{1, 2}, {0, 1}}, random);
 }
 
-// Another value of a text parameter that has a list of them; "" if there is none.
+// Returns another value of a text parameter that has a list of them; "" if there is none.
 std::string another(const Subject& subject, const std::string& parameter) {
   const tenon_param_schema& schema = *subject.loaded().schema;
   const size_t i = find_param(schema, parameter);
@@ -238,9 +238,9 @@ void refuses_sequences_that_do_not_fit(const Subject& subject) {
                   "a sequence in another format");
 }
 
-// Sequences over texts that part at different places: what a slot adopts is what its tokens say, whoever else holds
-// it, is cut back, writes on or ends. When all have ended, all pages are free. Where layers have a window, texts are longer than it,
-// and what is found is what that window still has.
+// Sequences have texts that part at different places: what a slot adopts is what its tokens say, whoever else holds it,
+// is cut back, writes on or ends. When all have ended, all pages are free. Where layers have a window, texts are longer
+// than it, and what is found is what that window still has.
 class Beginnings {
  public:
   Beginnings(const Component& cache, uint32_t page, uint32_t window)

@@ -117,7 +117,7 @@ std::vector<size_t> by_score(const Row& scores) {
   return order;
 }
 
-// A number as an f32 that has its bits.
+// Returns an f32 that has the bits of a number.
 double bits_of(uint32_t number) {
   return static_cast<double>(std::bit_cast<float>(number));
 }

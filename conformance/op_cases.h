@@ -1,4 +1,4 @@
-// The inputs of a small op, and what float64 makes of them, for the suites of every device.
+// These are the inputs of a small op, and what float64 makes of them, for the suites of every device.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ struct OpInputs {
   OpShape shape;
   int64_t columns = 0;  // x has so many
   std::vector<float> x;
-  tenon_fop op{};                        // its numbers and integers
-  std::vector<float> tensor[4];          // by place in t[]; empty where there is none
-  std::vector<int64_t> tensor_shape[4];  // rows only if there are two
+  tenon_fop op{};                        // it has its numbers and integers
+  std::vector<float> tensor[4];          // it is by place in t[], and empty where there is none
+  std::vector<int64_t> tensor_shape[4];  // it has rows only if there are two
   std::vector<int32_t> position;         // by row
 };
 
-// Values between -2 and 2 for everything that the op asks for; nullopt if it asks for a table that is not known here.
+// Returns values between -2 and 2 for all that the op asks for; nullopt if it asks for a table that is not known here.
 std::optional<OpInputs> inputs_of(const std::string& name, const tenon_small_op& table, const OpShape& shape);
-// Live rows of y, or nullopt for an op that is not known here.
+// Returns the live rows of y, or nullopt for an op that is not known here.
 std::optional<std::vector<double>> expected_of(const std::string& name, const OpInputs& in);
 
 }  // namespace tenon::conformance

@@ -58,7 +58,7 @@ struct OpRunner::Workspace {
 
   GuardedMemory scratch;
   std::vector<std::unique_ptr<GuardedMemory>> threads, zeroed;  // zeroed: by op
-  std::set<const GuardedMemory*> written;                       // temporaries that have been
+  std::set<const GuardedMemory*> written;                       // these temporaries have been
 };
 
 std::vector<GuardedMemory*> OpRunner::all_memory() const {
@@ -125,7 +125,7 @@ std::string OpRunner::run(uint64_t seed) {
   });
 }
 
-// Op by op; every launch is core's, with the addresses of guarded memory.
+// Runs op by op; every launch is core's, with the addresses of guarded memory.
 void OpRunner::run_watched(std::mt19937_64& random) {
   const Program& program = planned();
   for (const ProgramOp& op : program.ops()) {
@@ -248,7 +248,7 @@ void OpRunner::check_memory(std::span<const ProgramOp> ops) const {
     }
   }
   for (GuardedMemory* memory : all_memory()) {
-    if (memory->seen().size() != memory->bytes()) continue;  // a temporary that took no part: the program has its own
+    if (memory->seen().size() != memory->bytes()) continue;  // this temporary took no part: the program has its own
     const uint8_t* now = memory->look();
     if (const std::string damage = memory->damage(); !damage.empty()) throw Fault(damage);
     if (std::equal(now, now + memory->bytes(), memory->seen().begin())) continue;

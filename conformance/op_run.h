@@ -13,7 +13,7 @@ struct Fault : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The memory of a program as core lays it out.
+// This is the memory of a program as core lays it out.
 struct OpRunner::Arena {
   Arena(const Device& device, const Program& program)
       : activations(device, program.activation_bytes(), "the temporaries"),

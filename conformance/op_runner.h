@@ -47,8 +47,8 @@ class OpRunner {
   };
   static tenon_bounds bounds(const Shape& shape);
 
-  // Step state: all rows live, LIVE = {rows, seqs, out_rows, 0}, OUT_ROW and SURVIVOR count up, PARENT -1,
-  // the rest 0. The device outlives the runner.
+  // In the step state all rows are live, LIVE = {rows, seqs, out_rows, 0}, OUT_ROW and SURVIVOR count up, PARENT is -1,
+  // the rest is 0. The device outlives the runner.
   explicit OpRunner(const tenon_bounds& bounds, const Device& device = Device::cpu());
   ~OpRunner();
   OpRunner(const OpRunner&) = delete;
@@ -60,17 +60,17 @@ class OpRunner {
   // Returns what was refused first while recording, or "".
   const std::string& error() const { return recording_->error(); }
 
-  // Dense tensors. An input keeps its bytes; data may be nullptr (zeros). An output is filled with 0xff before each
-  // run.
+  // These tensors are dense. An input keeps its bytes; data may be nullptr (zeros). An output is filled with 0xff
+  // before each run.
   tenon_tid input(tenon_format format, std::initializer_list<int64_t> dims, const void* data);
   template <class T>
   tenon_tid input(tenon_format format, std::initializer_list<int64_t> dims, const std::vector<T>& values) {
     return input(format, dims, static_cast<const void*>(values.data()));
   }
   tenon_tid output(tenon_format format, std::initializer_list<int64_t> dims);
-  // A store of a component: zero, kept from run to run.
+  // A component's store begins as zero, and keeps what it holds from run to run.
   tenon_tid store(uint64_t bytes);
-  // Any strides. data: from the tensor's first byte to its last.
+  // These may have any strides. `data` goes from the tensor's first byte to its last.
   tenon_tid strided_input(const tenon_tensor& t, const void* data);
   tenon_tid strided_output(const tenon_tensor& t);
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
@@ -98,8 +98,8 @@ class OpRunner {
   // Returns the elements of a f32, f16, bf16 or i32 tensor in order, strides removed.
   std::vector<float> f32(tenon_tid id) const;
 
-  // Step state by role: what the next run starts from, and what the last one left; TENON_STEP_LIVE and _RNG by their
-  // bits.
+  // This is step state by role: what the next run starts from, and what the last one left; TENON_STEP_LIVE and _RNG
+  // have their bits.
   std::span<int32_t> step_i32(uint32_t role);
   std::span<const int32_t> step_i32(uint32_t role) const { return step_.at(role); }
   void set_live(uint32_t rows, uint32_t seqs = 1, uint32_t out_rows = 0);
@@ -121,7 +121,7 @@ class OpRunner {
 
  private:
   enum class Use { kInput, kOutput };
-  struct Held {  // a storage
+  struct Held {  // it is a storage
     std::unique_ptr<GuardedMemory> memory;
     Use use = Use::kInput;
   };
@@ -160,7 +160,7 @@ class OpRunner {
   mutable StorageTable storages_;
   std::unique_ptr<ProgramRecording> recording_;
   bool planned_run_ = false;                                           // the last run was as core plans it
-  mutable std::unique_ptr<Program> program_;                           // nullptr: more may have been recorded
+  mutable std::unique_ptr<Program> program_;                           // it is nullptr if more may have been recorded
   mutable std::map<uint32_t, Held> held_;                              // by storage
   mutable std::map<tenon_tid, std::unique_ptr<GuardedMemory>> temps_;  // by root
   mutable std::unique_ptr<Arena> arena_;                               // the program's memory; nullptr: not linked yet

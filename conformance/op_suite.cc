@@ -24,7 +24,7 @@ constexpr double kTolerance = 1e-5;
 
 enum class Live { kOfTheStep, kOfTheOp };
 
-// An op that was recorded and run, with its tensors.
+// This is an op that was recorded and run, with its tensors.
 class Recorded {
  public:
   Recorded(const Component& component, const OpInputs& in, Live live, bool in_place, bool strided)
@@ -58,7 +58,7 @@ class Recorded {
     require(rest_is_untouched(in_place), "a row past the live ones was written");
   }
 
-  // Live rows.
+  // Returns the live rows.
   std::vector<float> y() const {
     std::vector<float> all = host_.f32(y_);
     all.resize(static_cast<size_t>(in_.shape.live * columns_));
@@ -96,7 +96,7 @@ class Recorded {
   tenon_tid x_ = 0, y_ = 0;
 };
 
-// f(component, inputs) for every shape.
+// Calls f(component, inputs) for every shape.
 template <class F>
 void each_shape(const Subject& subject, const F& f) {
   const std::unique_ptr<Component> component = subject.open();

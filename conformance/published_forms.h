@@ -1,5 +1,5 @@
-// Random matrices in the forms of published checkpoints, written bit by bit from what those who publish them say, with what
-// each weight stands for in float64. Nothing here is shared with the schemes.
+// These are random matrices in the forms of published checkpoints, written bit by bit from what those who publish them
+// say, with what each weight stands for in float64. Nothing here is shared with the schemes.
 #pragma once
 
 #include <functional>
@@ -13,12 +13,12 @@ namespace tenon::conformance {
 
 struct PublishedForm {
   std::string label, scheme;  // the scheme reads it
-  std::string description;    // config.json's quantization_config
+  std::string description;    // it is config.json's quantization_config
   std::function<FileMatrix(int64_t rows, int64_t k, std::mt19937& random)> make;
   bool permuted = false;  // columns of a group do not stand side by side: no embedding is stored so
 };
 
-// All forms. Rows are a multiple of 8, or 32 with 3 bits; k is a multiple of 128.
+// Returns all forms. Rows are a multiple of 8, or 32 with 3 bits; k is a multiple of 128.
 const std::vector<PublishedForm>& published_forms();
 
 // Returns a site of matrices in a form.

@@ -1,4 +1,4 @@
-// A random matrix in each of the forms that published_forms.h lists, made for n rows of k.
+// Each of these makes a random matrix in a form that published_forms.h lists, with n rows of k.
 #pragma once
 
 #include <random>
@@ -15,8 +15,8 @@ struct GptqOptions {
   int64_t group = 128;
   bool act_order = false, v2 = false, with_g_idx = true;
 };
-// GPTQ: codes of a column of x one after the other, down the words of a row of W; zero points along the rows of W, less one in
-// the first version.
+// GPTQ puts codes of a column of x one after the other, down the words of a row of W, and zero points along the rows of
+// W, less one in the first version.
 FileMatrix gptq(const GptqOptions& o, int64_t n, int64_t k, Random& random);
 
 // AWQ: a word has eight rows of W, nibble j from below that of row order[j].
@@ -28,10 +28,11 @@ struct CompressedOptions {
   bool packed = true, symmetric = true, act_order = false;
   tenon_format scale = TENON_BF16;
 };
-// compressed-tensors: codes along the row; signed numbers, from which 2^(bits - 1) was taken unless they are packed.
+// compressed-tensors puts codes along the row; they are signed numbers, from which 2^(bits - 1) was taken unless they
+// are packed.
 FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& random);
 
-// fp8: the scale of weight (row, i) is number `place` of a tensor.
+// In fp8 the scale of weight (row, i) is number `place` of a tensor.
 struct Fp8Options {
   const char* scale_name = "weight_scale";
   tenon_format format = TENON_F32;
@@ -42,18 +43,19 @@ struct Fp8Options {
 };
 FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random);
 
-// bitsandbytes in four bits: the upper half of a byte first; scales of 64 weights, or codes of a table times a scale of 256 of
-// them, and an offset.
+// bitsandbytes in four bits has the upper half of a byte first; scales are of 64 weights, or codes of a table times a
+// scale of 256 of them, and an offset.
 FileMatrix float4(bool normal, bool nested, int64_t n, int64_t k, Random& random);
 
-// bitsandbytes in eight bits: SCB is the largest of a row, which 127 stands for.
+// bitsandbytes in eight bits has SCB, the largest of a row, which 127 stands for.
 FileMatrix int8(int64_t n, int64_t k, Random& random);
 
 struct E2m1Options {
   bool nv = false, blocks = false;
   const char *codes = "weight_packed", *scales = "weight_scale";
 };
-// Two codes a byte, the first below. MXFP4: 32 weights share a power of two; NVFP4: 16 an e4m3 number, divided by one of all.
+// A byte has two codes, the first one below. In MXFP4 32 weights share a power of two; in NVFP4 16 share an e4m3
+// number, divided by one of all.
 FileMatrix e2m1(const E2m1Options& o, int64_t n, int64_t k, Random& random);
 
 struct TorchAoOptions {
@@ -62,14 +64,14 @@ struct TorchAoOptions {
   tenon_format scale = TENON_BF16;
   bool symmetric = false;
 };
-// torchao: numbers with a sign, a byte each.
+// torchao has numbers with a sign, a byte each.
 FileMatrix torchao(const TorchAoOptions& o, int64_t n, int64_t k, Random& random);
 
-// torchao's Int4Tensor: numbers with a sign, two a byte; scales and zero points, which are floats, by group.
+// torchao's Int4Tensor has numbers with a sign, two a byte; scales and zero points, which are floats, are by group.
 FileMatrix torchao_packed(int64_t group, int64_t n, int64_t k, Random& random);
 
-// HQQ: codes of groups, which are the rows of a matrix, cut into stretches that share elements, the first in the highest bits;
-// zero points are no whole numbers.
+// HQQ has codes of groups, which are the rows of a matrix, cut into stretches that share elements, the first in the
+// highest bits; zero points are no whole numbers.
 FileMatrix hqq(uint32_t bits, int64_t group, int64_t n, int64_t k, Random& random);
 
 }  // namespace tenon::conformance

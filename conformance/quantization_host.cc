@@ -35,7 +35,7 @@ void require_intact(GuardedMemory& memory) {
   require(memory.damage().empty(), memory.damage());
 }
 
-// A chain with its ops.
+// This holds a chain with its ops.
 struct Chain {
   std::vector<tenon_fop> ops;
   std::vector<const tenon_fop*> pointers;

@@ -41,27 +41,27 @@ struct SiteCase {
 
   FileMatrix matrix(size_t m, std::mt19937& random) const;
   size_t sets() const { return std::max(experts, 1U); }
-  // All matrices as load() numbers them.
+  // Returns all matrices as load() numbers them.
   std::vector<FileMatrix> matrices() const;
 };
 
-// One step of a site: x and the operands of whatever is fused are made from the seed.
+// This is one step of a site: x and the operands of whatever is fused are made from the seed.
 struct StepCase {
   uint32_t rows = 1, live = 1;
   uint32_t pitch = 0;     // elements between rows of x and y beyond their width
   bool own_live = false;  // the live count comes as row_live
-  bool norm = false;      // RMSNORM before
+  bool norm = false;      // an RMSNORM stands before it
   std::vector<tenon_id> epilogue{};
   uint32_t seed = 1;
   bool unit = false;              // row r of x is the unit vector r
-  std::vector<int32_t> expert{};  // each row's expert, if the site is routed
-  std::vector<float> x{};         // (rows, k + pitch); empty: they are random
+  std::vector<int32_t> expert{};  // it is each row's expert, if the site is routed
+  std::vector<float> x{};         // (rows, k + pitch); if it is empty, they are random
   bool sequences = false;         // each row is of a sequence of its own
 };
 
 class QuantizedSite {
  public:
-  // A scheme's definition, which makes the weights that it holds of a matrix of the file, rows of k.
+  // A scheme's definition makes the weights that it holds of a matrix of the file, rows of k.
   using Definition = std::function<std::vector<float>(std::vector<float> file, int64_t k)>;
   // Throws Error with the scheme's reason. rows_a_load: how many rows load() gets at a time. definition: nullptr if
   // what the scheme holds is to be learnt. around: the site is bound with the ops of this step around it, as it has to
@@ -76,15 +76,16 @@ class QuantizedSite {
   std::vector<float> run(const StepCase& step, bool fused, uint64_t seed = 1) const;
   // Returns what the step's ops say that they cost.
   tenon_cost cost(const StepCase& step) const;
-  // The result that the step ought to give, and how much rounding may be: the sum of |w x|, through the epilogue.
+  // This is the result that the step ought to give, and how much rounding may be: the sum of |w x|, through the
+  // epilogue.
   struct Exact {
     std::vector<double> y, magnitude;
   };
   Exact exact(const StepCase& step, bool fused) const;
   std::vector<float> embed(const std::vector<int32_t>& index) const;
 
-  // Weight (row, column) of matrix m as the scheme is to hold it; as the file has it. Matrices are numbered as in
-  // load().
+  // These return weight (row, column) of matrix m as the scheme is to hold it, and as the file has it. Matrices are
+  // numbered as in load().
   double weight(size_t m, int64_t row, int64_t column) const {
     return held_[m][static_cast<size_t>(row * k_ + column)];
   }
@@ -114,13 +115,13 @@ class QuantizedSite {
   SiteCase case_;
   int64_t k_;
   std::vector<FileMatrix> file_;          // per matrix
-  std::vector<std::vector<float>> held_;  // the weights that the scheme is to hold
+  std::vector<std::vector<float>> held_;  // the scheme is to hold these weights
   std::shared_ptr<void> site_;
   tenon_footprint footprint_{};
-  std::vector<std::unique_ptr<GuardedMemory>> stores_;  // in the device's memory
+  std::vector<std::unique_ptr<GuardedMemory>> stores_;  // they are in the device's memory
 };
 
-// A site as the interface describes it. The vectors stay alive with it.
+// This is a site as the interface describes it. The vectors stay alive with it.
 struct LinearDescription {
   explicit LinearDescription(const SiteCase& c);
   LinearDescription(const LinearDescription&) = delete;

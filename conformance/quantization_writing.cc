@@ -156,7 +156,7 @@ std::vector<float> factors(const Writing& w, const void* state) {
   return factor;
 }
 
-// Factors from a quarter to four.
+// Returns factors from a quarter to four.
 std::vector<float> wide_factors() {
   std::vector<float> factor;
   for (int64_t i = 0; i < kWidth; ++i) factor.push_back(std::exp2(static_cast<float>(i * 7 % 17) / 4 - 2));

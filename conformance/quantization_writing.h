@@ -11,7 +11,7 @@ namespace tenon::conformance {
 // The weights that are held may differ so much from the file's, relative: two bits a weight are off by about 0.5, another
 // matrix by 1.4.
 inline constexpr double kHeld = 0.75;
-inline constexpr int64_t kWidth = 256;  // whole blocks of every format
+inline constexpr int64_t kWidth = 256;  // it has whole blocks of every format
 
 // Root mean square of the difference, relative to that of what is wanted.
 class Difference {

@@ -1,4 +1,4 @@
-// A step's logits through samplers, as a pipeline would record them.
+// A step's logits go through samplers, as a pipeline would record them.
 #pragma once
 
 #include <cstdint>
@@ -33,16 +33,16 @@ struct Candidate {
 using Candidates = std::vector<Candidate>;
 using Logits = std::vector<float>;
 
-// Rows of a step; those whose logits are wanted name theirs.
+// This is a row of a step; it has logits if they are wanted.
 struct StepRow {
-  Logits logits = {};  // empty: not wanted
+  Logits logits = {};  // they are empty if they are not wanted
   int32_t slot = 0, position = 0, token = 0, parent = -1;
 };
 
-// Rows of one slot, all wanted, at positions 0, 1, ...
+// Returns rows of one slot, all wanted, at positions 0, 1, ...
 std::vector<StepRow> rows_of(const std::vector<Logits>& logits);
-// Deterministic logits, about normal with that deviation; some equal, some minus infinity, some NaN if there is
-// room.
+// Returns logits that depend on the seed alone, about normal with that deviation; some equal, some minus infinity, some
+// NaN if there is room.
 Logits awkward_logits(uint32_t vocab, uint64_t seed, double deviation = 4);
 
 class SamplerHost {
@@ -52,7 +52,7 @@ class SamplerHost {
               const Device& device = Device::cpu());
 
   OpRunner& runner() { return runner_; }
-  // The logits as they are; or a list of what is in, in random order.
+  // These are the logits as they are, or a list of what is in, in random order.
   tenon_candidates dense() const { return dense_; }
   tenon_candidates sparse(uint64_t seed);
   // A pipeline keeps these for a sampler: its records and its state, zero at first. settings are those of each slot; the
@@ -65,7 +65,7 @@ class SamplerHost {
     tenon_sampling sampling(tenon_tid next) const;
   };
   Link link(const Component& sampler, const std::vector<Settings>& settings = {{}});
-  // Record. Throw Error with the sampler's reason.
+  // These record ops. They throw Error with the sampler's reason.
   tenon_candidates apply(const Link& link, tenon_candidates c);
   tenon_tid select(const Link& link, const tenon_candidates& c);
   void accept(const Link& link, const tenon_candidates& given);
@@ -73,7 +73,7 @@ class SamplerHost {
   // Runs everything recorded so far; the seed chooses how chunks are split over threads. Throws Error with what an op
   // did wrong.
   void run(uint64_t seed = 1);
-  // After run(): of each wanted row, in order.
+  // Returns, after run(), the candidates of each wanted row, in order.
   std::vector<Candidates> candidates(const tenon_candidates& c) const;
   std::vector<int32_t> tokens(tenon_tid next) const;
 

@@ -13,7 +13,7 @@ namespace {
 constexpr float kOut = -std::numeric_limits<float>::infinity();
 constexpr uint32_t kVocabs[] = {31, 1000, 49152};
 
-// Without NaN, about which the interface says nothing.
+// There is no NaN among them, about which the interface says nothing.
 Logits some_logits(uint32_t vocab, uint64_t seed) {
   Logits logits = awkward_logits(vocab, seed);
   for (float& l : logits) l = std::isnan(l) ? kOut : l;
@@ -25,7 +25,7 @@ std::vector<Logits> rows_of_logits(uint32_t vocab, uint64_t n) {
   return logits;
 }
 
-// One sampler at its defaults, over a chain of rows of one slot.
+// This runs one sampler at its defaults, over a chain of rows of one slot.
 class Step {
  public:
   Step(const Component& sampler, const std::vector<Logits>& logits, uint32_t form)

@@ -17,7 +17,7 @@ struct Running {
   bool denied = false;
 };
 
-// Requests of three clients; see tenon_sequence.
+// Three clients send requests; see tenon_sequence.
 constexpr uint32_t kClients = 3;
 struct Client {
   uint64_t served = 0, waits = 0;
@@ -32,7 +32,7 @@ class Simulation {
         pages_(pages),
         random_(seed) {}
 
-  // All steps until the sequences that come have ended; what was answered, as text.
+  // Runs all steps until the sequences that come have ended; returns what was answered, as text.
   std::string run(uint32_t sequences) {
     require(slots_ > 0, "runs no sequence at all");
     for (uint32_t step = 0; arrived_ < sequences || !all_.empty(); ++step) {
@@ -111,7 +111,7 @@ class Simulation {
     log_ << "-" << r.s.id << ' ';
   }
 
-  // One step, or the victims that make room for one. False: nobody ran.
+  // Takes one step, or the victims that make room for one. Returns false if nobody ran.
   bool plan() {
     const tenon_workload w = workload();
     if (w.n == 0) return false;
@@ -166,7 +166,7 @@ class Simulation {
     const bool waits = r.s.phase == TENON_SEQUENCE_WAITS;
     const std::vector<const tenon_sequence*> answered = list_;  // the shares are an answer to this
     while (held() + wanted > pages_) {
-      const tenon_workload w = describe();  // without those that were pre-empted
+      const tenon_workload w = describe();  // it is without those that were pre-empted
       const auto index = static_cast<uint32_t>(std::find(list_.begin(), list_.end(), &r.s) - list_.begin());
       uint32_t victim = 77777;
       Reason why;
@@ -214,7 +214,7 @@ void all_end(const Subject& subject) {
   simulate(*subject.open(), 1, 100000, 120);
 }
 
-// Ten pages of 8 tokens: the longest sequence takes nine of them.
+// There are ten pages of 8 tokens, and the longest sequence takes nine of them.
 void all_end_in_a_small_cache(const Subject& subject) {
   for (const uint64_t seed : {2, 3, 4}) simulate(*subject.open(), seed, 10, 60);
 }

@@ -22,7 +22,7 @@ inline void require(bool holds, const std::string& otherwise) {
 
 inline constexpr const char* kBounds = "bounds";
 
-// Room for a component's reason.
+// This is room for a component's reason.
 struct Reason {
   char text[512] = "";
   tenon_reason raw{text, sizeof(text)};
@@ -32,17 +32,17 @@ struct Reason {
   }
 };
 
-// A component's settings for a check: one after another, all that its parameters let a user choose from.
+// This is a component's settings for a check: one after another, all that its parameters let a user choose from.
 struct Variant {
   std::string label;  // "fp16_avx2"
   std::vector<Setting> settings;
   uint64_t isa = ~uint64_t{0};  // TENON_ISA_* that it may use
 };
-// The defaults, and every other choice of every parameter that has a list of them; on a device that walks with vector
-// instructions of two widths and with none.
+// Returns the defaults, and every other choice of every parameter that has a list of them; on a device that walks,
+// these with vector instructions of two widths and with none.
 std::vector<Variant> variants_of(const LoadedComponent& component);
 
-// A component in a variant, with a device of its own. The registry outlives it.
+// This is a component in a variant, with a device of its own. The registry outlives it.
 class Subject {
  public:
   // Throws NotTested where the component's device cannot be had.
@@ -74,8 +74,8 @@ struct Check {
 // what they declare, then none of the others means anything without it.
 const std::vector<Check>& checks_of(std::string_view kind);
 
-// All of them for `tenon plugin check`, each over all variants of the library's component. Devices are looked for in
-// plugin_dirs.
+// Returns all checks for `tenon plugin check`, each over all variants of the library's component. Devices are looked
+// for in plugin_dirs.
 std::vector<KindCheck> kind_checks(std::vector<std::filesystem::path> plugin_dirs);
 
 }  // namespace tenon::conformance

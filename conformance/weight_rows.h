@@ -1,4 +1,4 @@
-// Random rows of weights in every format that a file may store them in.
+// These are random rows of weights in every format that a file may store them in.
 #pragma once
 
 #include <cmath>

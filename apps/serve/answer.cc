@@ -259,7 +259,7 @@ const char* Answer::finish_of(const Choice& choice) const {
 void Answer::add(Event event, std::string& chunks) {
   Choice& choice = choices_[event.choice];
   if (stream_ && !choice.begun && !event.failure && (chat_ || !choice.text.empty())) {
-    write_chunk(event.choice, choice.text, nullptr, chunks);  // the role, or the prompt
+    write_chunk(event.choice, choice.text, nullptr, chunks);  // it has the role, or the prompt
   }
   add_logprob(choice, event);
   take_thought(event, chunks);

@@ -24,8 +24,8 @@ struct AnswerHead {
 // Thread: one at a time. The tokenizer outlives it.
 class Answer : public PendingAnswer {
  public:
-  // prompts: the texts to echo, one a prompt; empty unless the request asks for them. longest: tokens that a sequence
-  // may reach, to tell a prompt that is too long from other errors.
+  // `prompts` has the texts to echo, one for each prompt; it is empty unless the request asks for them. `longest` is
+  // the number of tokens that a sequence may reach, which tells a prompt that is too long from other errors.
   Answer(const CompletionRequest& request, AnswerHead head, std::vector<std::string> prompts,
          const Tokenizer& tokenizer, uint32_t longest);
 
@@ -43,9 +43,9 @@ class Answer : public PendingAnswer {
     bool begun = false;                       // true: its first chunk was written
     ThoughtReader thoughts{Thoughts::kNone};  // tells the thought from the text
     std::optional<CallReader> reader;         // takes the text where calls are looked for
-    std::optional<boost::json::object> call;  // the one that the next chunk is about
-    boost::json::array calls;                 // those that were found, as a conversation has them
-    // Log probabilities, as its interface lists them.
+    std::optional<boost::json::object> call;  // the next chunk is about it
+    boost::json::array calls;                 // these were found, as a conversation has them
+    // These are log probabilities, as its interface lists them.
     boost::json::array content;                               // A conversation has these,
     boost::json::array tokens_of_text, values, top, offsets;  // and a text has these.
   };

@@ -70,7 +70,7 @@ Abilities abilities_of(const Engine& engine, const Api::Options& options) {
   return a;
 }
 
-// The texts that `echo` puts before the answers.
+// Returns the texts that `echo` puts before the answers.
 std::vector<std::string> echoes(const CompletionRequest& request, const Tokenizer& tokenizer) {
   std::vector<std::string> texts;
   if (!request.echo) return texts;

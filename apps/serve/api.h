@@ -18,7 +18,7 @@
 
 namespace tenon::serve {
 
-// A response, or a generation whose answer it is going to be.
+// This is a response, or a generation whose answer becomes the response.
 struct Reply {
   HttpResponse response;
   std::shared_ptr<Generation> generation;
@@ -65,7 +65,7 @@ class Api {
   std::atomic<uint64_t> serial_ = 0;
 };
 
-// The page at "/", page.html.
+// This is the page at "/", page.html.
 extern const char* const kPage;
 
 }  // namespace tenon::serve

@@ -1,4 +1,4 @@
-// Threads for what neither the thread that steps nor those of the connections have the time for: compiling grammars.
+// These threads compile grammars, for which neither the stepping thread nor the connections have time.
 #pragma once
 
 #include <condition_variable>

@@ -12,9 +12,9 @@ namespace tenon::serve {
 namespace {
 
 constexpr size_t kMostStops = 16, kMostStopBytes = 1024;
-constexpr uint32_t kMostTop = 20;        // top_logprobs of a conversation
-constexpr uint32_t kMostTopOfText = 64;  // logprobs of a text: as many as the engine reports
-constexpr uint32_t kTextTokens = 16;     // new tokens of a completion that states none
+constexpr uint32_t kMostTop = 20;        // a conversation has so many top_logprobs at most
+constexpr uint32_t kMostTopOfText = 64;  // a text has so many logprobs at most: as many as the engine reports
+constexpr uint32_t kTextTokens = 16;     // a completion that states none has so many new tokens
 
 void read_stop(Fields& fields, std::vector<std::string>& stop) {
   const boost::json::value* value = fields.find("stop");
@@ -124,7 +124,7 @@ ToolChoice read_tool_choice(Fields& fields) {
   return {true, false, *function.text("name")};
 }
 
-// The tools that a forced call may be of.
+// Returns the tools that a forced call may be of.
 boost::json::array tools_of(const Fields& fields, const boost::json::array& tools, const ToolChoice& choice) {
   boost::json::array wanted;
   for (const boost::json::value& tool : tools) {
@@ -180,7 +180,7 @@ void read_others(Fields& fields, uint32_t n) {
   fields.accept({"metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
                  "prediction", "request_id"});
   fields.only("best_of", {n});
-  // vLLM's.
+  // This field is vLLM's.
   fields.only("use_beam_search", {false});
   fields.only("length_penalty", {1});
   fields.only("min_tokens", {0});
@@ -211,7 +211,7 @@ Request read_request(Fields& fields, CompletionRequest& out, const Abilities& ab
   return request;
 }
 
-// prompt: a text, token ids, or a list of either.
+// The prompt is a text, token ids, or a list of either.
 void read_prompts(Fields& fields, const Abilities& abilities, const Request& request, CompletionRequest& out) {
   out.prompts = parse_inputs(fields, "prompt", abilities.vocab, request);
   if (out.choices() > abilities.most_choices) {

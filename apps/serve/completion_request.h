@@ -21,9 +21,9 @@ struct Abilities {
   int32_t vocab = 0;
   std::string chat_problem;              // why the model cannot chat; "" = it can
   std::string grammar_problem;           // why no request can have a grammar; "" if one can
-  CallFormat calls = CallFormat::kNone;  // the form in which the model calls tools
+  CallFormat calls = CallFormat::kNone;  // the model calls tools in this form
   uint32_t most_choices = 128;           // answers of one HTTP request
-  uint32_t most_inputs = 2048;           // texts of one HTTP request to embed
+  uint32_t most_inputs = 2048;           // one HTTP request may embed so many texts
   uint32_t width = 0;                    // numbers of an embedding
   bool users = false;                    // the field `user` says who the client is, among those of one key
 };
@@ -35,7 +35,7 @@ struct CompletionRequest {
   bool echo = false;                     // completions: the prompt stands before the text
   bool logprobs = false;                 // are wanted, with request.top_logprobs of the likeliest
   CallFormat calls = CallFormat::kNone;  // the form of the calls that are looked for in the answers
-  std::string answers_begin;             // so, at the end of the prompts; whoever reads the answers reads it too
+  std::string answers_begin;             // the prompts end so; whoever reads the answers reads it too
   bool hides_thoughts = false;           // what the model thinks before it answers is left out
   Thoughts thoughts = Thoughts::kNone;   // the answers may have these; whoever has the chat template fills it
   uint32_t n = 1;
@@ -57,7 +57,7 @@ void check_model(Fields& fields, const Abilities& abilities);
 void read_standing(Fields& fields, const Abilities& abilities, Request& request);
 // Returns a copy of the request for each prompt of a field that has a text, token ids, or a list of either.
 std::vector<Request> parse_inputs(Fields& fields, std::string_view field, int32_t vocab, const Request& request);
-// Token ids of the vocabulary. what: as the error calls them.
+// Reads ids that are in the vocabulary. `what` is their name in errors.
 std::vector<int32_t> parse_tokens(const boost::json::array& ids, const Fields& fields, std::string_view field,
                                   int32_t vocab);
 

@@ -127,7 +127,7 @@ net::awaitable<bool> Connection<Stream>::write(std::string bytes) {
   co_return !problem;
 }
 
-// length: of the body; nullopt: it follows in pieces.
+// `length` is that of the body; nullopt means that it follows in pieces.
 inline std::string head_of(const HttpResponse& response, std::optional<size_t> length, unsigned version, bool keep) {
   http::response<http::empty_body> head(static_cast<http::status>(response.status), version);
   head.set(http::field::server, "tenon");
@@ -163,7 +163,7 @@ void Connection<Stream>::watch() {
   });
 }
 
-// False: the connection is over.
+// Returns false if the connection is over.
 template <class Stream>
 net::awaitable<bool> Connection<Stream>::await_read_ahead() {
   deadline_ = Clock::now() + duration(shared_->options.read_seconds);
@@ -251,7 +251,7 @@ net::awaitable<bool> Connection<Stream>::wait_for_answer(Reply& reply, bool stre
     }
     if (over) co_return keep;
     const bool woken = co_await sleep();
-    if (!woken) {  // too late: the answer ends with what the engine says of it
+    if (!woken) {  // it is too late: the answer ends with what the engine says of it
       shared_->driver.cancel(*reply.generation);
       deadline_ = Clock::time_point::max();
     }
@@ -277,7 +277,7 @@ net::awaitable<bool> Connection<Stream>::answer(const HttpRequest& request, bool
   co_return goes_on;
 }
 
-// One request and its answer. False: the connection is over.
+// Reads one request and answers it. Returns false if the connection is over.
 template <class Stream>
 net::awaitable<bool> Connection<Stream>::serve_one() {
   const HttpOptions& o = shared_->options;

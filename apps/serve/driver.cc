@@ -18,7 +18,7 @@ double seconds(Generation::Clock::duration d) {
   return std::chrono::duration<double>(d).count();
 }
 
-// Pages that no sequence holds; 0 where sequences do not share any.
+// Returns the number of pages that no sequence holds, or 0 where sequences do not share any.
 uint32_t free_pages(const Engine& engine) {
   uint32_t page_tokens = 0;
   return engine.pipeline().free_pages(page_tokens);
@@ -86,7 +86,7 @@ std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std
   }
   try {
     compiling_.run([this, generation, request] { compile_and_submit(generation, request); });
-  } catch (...) {  // out of memory, or of threads
+  } catch (...) {  // memory or threads ran out
     refuse(generation, 0, failure_now());
   }
   return generation;
@@ -106,7 +106,7 @@ void Driver::submit_all(const std::shared_ptr<Generation>& generation, const Com
         ++choice;
       }
     }
-  } catch (...) {  // out of memory: those that were submitted end, the others never came
+  } catch (...) {  // there is no memory: those that were submitted end, the others never came
     cancel(*generation);
     return refuse(generation, choice, failure_now());
   }

@@ -70,11 +70,11 @@ class Driver {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t waiting_ = 0, running_ = 0;  // so many answers
+  uint64_t waiting_ = 0, running_ = 0;  // so many answers wait and run
   bool submitted_ = false, closed_ = false;
   double seconds_an_answer_ = 1;  // the answers that ended lately took so long on average
   std::set<std::shared_ptr<Generation>> live_;
-  CompileThreads compiling_{2};  // last: its threads use the members above
+  CompileThreads compiling_{2};  // it comes last: its threads use the members above
 };
 
 }  // namespace tenon::serve

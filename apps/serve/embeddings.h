@@ -11,7 +11,7 @@
 namespace tenon::serve {
 
 struct EmbeddingRequest {
-  CompletionRequest requests;  // one prompt an input, each with one answer
+  CompletionRequest requests;  // there is one prompt an input, each with one answer
   bool normalize = true;       // vectors have the length 1
   bool base64 = false;         // vectors are written as the bytes of little-endian f32 in base64
 };
@@ -21,7 +21,7 @@ EmbeddingRequest parse_embeddings(const boost::json::object& body, const Abiliti
 
 class EmbeddingAnswer : public PendingAnswer {
  public:
-  // longest: see Answer.
+  // `longest` means what it means for Answer.
   EmbeddingAnswer(const EmbeddingRequest& request, std::string model, uint32_t longest);
 
   std::string add(std::vector<Event> events) override;

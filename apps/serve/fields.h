@@ -19,11 +19,11 @@ boost::json::object parse_object(const std::string& text);
 // All functions throw ApiError(400) that names the field. A field that is null counts as absent.
 class Fields {
  public:
-  // prefix: stands before the names in errors, such as "stream_options.". The object outlives this one.
+  // `prefix`, such as "stream_options.", precedes names in errors. The object outlives this one.
   explicit Fields(const boost::json::object& object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}
 
-  const boost::json::value* find(std::string_view name);  // nullptr: absent
+  const boost::json::value* find(std::string_view name);  // returns nullptr if it is absent
   std::optional<bool> boolean(std::string_view name);
   std::optional<int64_t> integer(std::string_view name, int64_t least, int64_t most);
   std::optional<double> number(std::string_view name, double least, double most);

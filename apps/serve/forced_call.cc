@@ -25,7 +25,7 @@ void move_references(json::value& schema, const std::string& place) {
   }
 }
 
-// The schema of a tool's arguments, as it stands at `place`, a JSON pointer.
+// Returns the schema of a tool's arguments, as it stands at `place`, a JSON pointer.
 json::value schema_of_arguments(const json::object& function, const std::string& place) {
   const json::value* stated = function.if_contains("parameters");
   json::value schema = stated != nullptr && !stated->is_null() ? *stated : json::object{{"type", "object"}};

@@ -11,12 +11,12 @@
 namespace tenon::serve {
 
 struct ForcedCall {
-  std::string begins;   // the answer's text, before the first token that the model chooses
+  std::string begins;   // the answer's text begins so, before the first token that the model chooses
   GrammarText grammar;  // the rest of the answer matches it
 };
 
-// tools: those of the body, as they were checked; one of them is called. several: as often as the model wants to, if the form
-// has a list of calls. The format is not kNone.
+// `tools` are those of the body, as they were checked; one of them is called. `several` lets the model call as often as
+// it wants to, if the form has a list of calls. The format is not kNone.
 ForcedCall force_call(CallFormat format, const boost::json::array& tools, bool several);
 
 }  // namespace tenon::serve

@@ -14,14 +14,14 @@
 
 namespace tenon::serve {
 
-// Something that one of the answers got.
+// This is something that one of the answers got.
 struct Event {
   uint32_t choice = 0;  // the answer's number
   std::string text;
-  int32_t token = -1;  // the token that completes the text; -1: there is none
+  int32_t token = -1;  // it completes the text; -1: there is none
   std::optional<Logprob> logprob;
   std::vector<Logprob> top;
-  // The last event of an answer; text is then all of its text if the request did not ask for tokens.
+  // This is the last event of an answer; text is then all of its text if the request did not ask for tokens.
   bool last = false;
   FinishReason finish = FinishReason::kLength;
   std::optional<Failure> failure;  // it is there with kError
@@ -36,17 +36,17 @@ class Generation {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // tokens: every token is an event; else only the end of an answer is. wake: called by an unknown thread when there is
-  // something that the connection should look at.
+  // `with_tokens` makes every token an event; else only ends of answers are. An unknown thread calls `wake_up` when
+  // there is something that the connection should look at.
   Generation(size_t choices, bool with_tokens, bool as_they_come, std::function<void()> wake_up)
       : tokens(with_tokens), stream(as_they_come), wake(std::move(wake_up)), left_(choices) {}
 
-  // All that came since the last call.
+  // Returns all that came since the last call.
   std::vector<Event> take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(events_, {});
   }
-  // True if it was the last event of the last answer.
+  // Returns true if it was the last event of the last answer.
   bool put(Event event) {
     const std::lock_guard lock(mutex_);
     if (event.last) --left_;
@@ -64,7 +64,7 @@ class Generation {
   // The thread that steps uses it, and others before its first step.
   struct Choice {
     bool started = false;
-    uint64_t cached = 0;  // so many of its tokens, as far as the driver counted them
+    uint64_t cached = 0;  // the cache has so many of its tokens, as far as the driver counted them
     uint64_t tokens = 0;
     Clock::time_point first, last;
   };

@@ -11,7 +11,7 @@ namespace json = boost::json;
 
 constexpr const char* kAnyObject = R"({"type": "object"})";
 
-// A body's only grammar.
+// This holds a body's only grammar.
 class Stated {
  public:
   explicit Stated(const std::string& problem) : problem_(problem) {}

@@ -1,4 +1,4 @@
-// The fields by which a body demands that its text is of a form: OpenAI's response_format, and those of vLLM.
+// These fields demand that a text is of a form: OpenAI's response_format, and those of vLLM.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ struct StatedGrammar {
   std::string field;  // it is stated there: "response_format.json_schema.schema"
 };
 
-// problem: why no request can have a grammar; "" if one can. Throws ApiError(400) that names the field.
+// `problem`, if not empty, says why no request can have a grammar. Throws ApiError(400) that names the field.
 std::optional<StatedGrammar> read_grammar_fields(Fields& fields, const std::string& problem);
 
 // Returns rules that allow any of these texts and nothing else.

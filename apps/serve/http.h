@@ -1,4 +1,4 @@
-// Requests and responses as the server's own code sees them, without a word of the library that reads and writes them.
+// The server's own code sees these requests and responses, which do not show the library that carries them.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ net::ssl::context make_tls(const HttpOptions& o) {
 
 }  // namespace
 
-// Outlives all that runs in its context.
+// This outlives all that runs in its context.
 struct HttpServer::Impl {
   explicit Impl(const HttpOptions& o)
       : options(o), tls(make_tls(o)), acceptor(net::make_strand(context)), room(acceptor.get_executor()) {}

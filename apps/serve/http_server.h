@@ -26,13 +26,13 @@ struct HttpOptions {
 // Thread: one at a time, but for post().
 class HttpServer {
  public:
-  // Binds and listens. Throws Error: kIo with the system's reason, for the address and for the TLS files.
+  // Binds and listens. Throws Error(kIo) with the system's reason, for the address and for the TLS files.
   explicit HttpServer(const HttpOptions& options);
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  // "http://127.0.0.1:8000"
+  // Returns an address such as "http://127.0.0.1:8000".
   std::string url() const;
   // Accepts from now on. Both outlive the server.
   void start(Api& api, Driver& driver);

@@ -26,7 +26,7 @@ class Metrics {
     double after_first = 0;  // since its first token
   };
   void end(const Ended& request);
-  void refuse();  // 429
+  void refuse();  // the status is 429
 
   void set_load(uint64_t running, uint64_t waiting, double cache_share);
   void set_totals(const RunStats& totals);

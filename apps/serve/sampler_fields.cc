@@ -12,7 +12,7 @@ namespace {
 constexpr double kMostTemperature = 1000;
 constexpr size_t kMostBiases = 1024;  // sampler.logit_bias takes so many
 
-// A field that is one parameter of one sampler.
+// This is a field that is one parameter of one sampler.
 struct NumberField {
   const char *field, *processor, *parameter;
   double least, most;
@@ -41,7 +41,7 @@ std::string in_digits(double value) {
               "unsupported_parameter");
 }
 
-// The one likeliest token. Of a chain that draws, the candidates are cut down to it and its equals.
+// Makes the likeliest token the answer. In a chain that draws, the candidates are cut down to it and its equals.
 void be_greedy(Fields& fields, const SamplerChain& chain, SamplerOverrides& out) {
   if (chain.select == "greedy") return;
   const bool cut = chain.has("top_k") || chain.has("min_p");

@@ -10,7 +10,7 @@
 
 namespace tenon::serve {
 
-// The samplers of a pipeline, by name.
+// This holds the samplers of a pipeline, by name.
 struct SamplerChain {
   std::vector<std::string> processors;
   std::string select;

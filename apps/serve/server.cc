@@ -7,7 +7,7 @@
 namespace tenon::serve {
 namespace {
 
-constexpr double kLastWords = 5;  // seconds that connections have to send what is left when all requests have ended
+constexpr double kLastWords = 5;  // when all requests have ended, connections have so many seconds to send what is left
 
 // Calls a function when some time has passed after it was armed, unless it is destroyed before.
 class Deadline {

@@ -42,7 +42,7 @@ class CallReader {
     std::string text;  // it certainly belongs to no call
     std::vector<ToolCall> calls;
   };
-  // last: nothing follows.
+  // `last` means that nothing follows.
   Piece add(std::string_view text, bool last);
 
  private:

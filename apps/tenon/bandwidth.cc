@@ -23,9 +23,9 @@ constexpr size_t kAlignment = 64;
 
 using Block = uint64_t __attribute__((vector_size(64)));
 constexpr size_t kUnroll = 8;    // enough loads in flight for one core
-constexpr size_t kAhead = 8192;  // bytes that are asked for early; without, some cores read a tenth less
+constexpr size_t kAhead = 8192;  // these bytes are asked for early; without, some cores read a tenth less
 
-// Inlined into one function an instruction set, which decides what a block is made of.
+// This is inlined into one function for each instruction set, which decides what a block is made of.
 __attribute__((always_inline)) inline uint64_t sum_blocks(const Block* blocks, size_t count) {
   Block sums[kUnroll] = {};
   for (size_t i = 0; i < count; i += kUnroll) {
@@ -84,7 +84,7 @@ struct FreeBlocks {
 
 Bandwidth read_bandwidth(uint32_t threads) {
   const uint64_t wanted = buffer_bytes(available_memory());
-  const size_t share = wanted / sizeof(Block) / threads / kUnroll * kUnroll;  // blocks of a thread
+  const size_t share = wanted / sizeof(Block) / threads / kUnroll * kUnroll;  // a thread has so many blocks
   Bandwidth result{.bytes_per_second = 0,
                    .buffer = share * threads * sizeof(Block),
                    .threads = threads,

@@ -9,10 +9,10 @@
 namespace tenon::app {
 
 struct Bandwidth {
-  double bytes_per_second = 0;       // in the fastest pass
-  uint64_t buffer = 0;               // bytes that each pass reads
-  uint32_t threads = 0, passes = 0;  // the host's; 0 if a device measured its own memory
-  std::string device = {};           // that device's name
+  double bytes_per_second = 0;       // the fastest pass had it
+  uint64_t buffer = 0;               // each pass reads so many bytes
+  uint32_t threads = 0, passes = 0;  // these are the host's; 0 if a device measured its own memory
+  std::string device = {};           // it is that device's name
 };
 
 // Every thread sums up its own part of one buffer, front to back, with the widest loads that the processor has; the

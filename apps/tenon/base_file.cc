@@ -76,7 +76,7 @@ BaseReader::BaseReader(const std::string& path) : path_(path), file_(std::fopen(
     fail("is of version " + std::to_string(header_.version) + "; this program reads version " +
          std::to_string(version));
   }
-  const uint64_t rows = (size - sizeof header_) / header_.row_bytes();  // bounds positions: no product overflows
+  const uint64_t rows = (size - sizeof header_) / header_.row_bytes();  // it bounds positions: no product overflows
   if (header_.positions > rows) {
     fail("is cut short: it has " + std::to_string(size) + " bytes, which hold " + std::to_string(rows) + " of " +
          std::to_string(header_.positions) + " positions");

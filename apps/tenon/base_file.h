@@ -22,8 +22,8 @@ inline constexpr uint32_t kLeastContext = 3;
 struct BaseHeader {
   std::array<char, 8> magic{'T', 'E', 'N', 'O', 'N', 'K', 'L', 'D'};
   uint32_t version = 2;
-  uint32_t vocab = 0;    // the model's, and the number of codes in a row
-  uint32_t context = 0;  // tokens of a window
+  uint32_t vocab = 0;    // it is the model's, and the number of codes in a row
+  uint32_t context = 0;  // a window has so many tokens
   uint32_t reserved = 0;
   uint64_t positions = 0;         // all windows together score so many tokens
   std::array<char, 64> sha256{};  // hexadecimal, see Windows::sha256()

@@ -31,7 +31,7 @@ struct Args {
   std::string format = "table", output;
 };
 
-// t.json.gz -> t-2.json.gz
+// Makes t-2.json.gz of t.json.gz.
 std::string numbered(const std::filesystem::path& path, uint32_t number) {
   std::string name = path.filename();
   name.insert(std::min(name.find('.', 1), name.size()), '-' + std::to_string(number));
@@ -84,7 +84,7 @@ class Bench {
                   RunStats& stats) const;
   const Bandwidth& bandwidth(const Pipeline& pipeline);
 
-  // The scheduler of several sequences, unless the configuration states another one.
+  // This scheduler runs several sequences, unless the configuration states another one.
   static constexpr const char* kTogether = "lockstep";
 
   bool runs_together(const BenchPoint& point) const { return point.batch > 1 && own_scheduler_.empty(); }
@@ -115,7 +115,7 @@ PipelineArgs Bench::arguments(const BenchPoint& point) const {
 std::string Bench::line(const Engine& engine, const BenchPoint& point) const {
   const std::vector<std::string> all = reproducing_words(engine, "bench", args_.pipeline);
   std::vector<std::string> words = {all.begin(), all.begin() + 3};
-  for (size_t i = 3; i + 1 < all.size(); i += 2) {  // all keys but those that follow from the point
+  for (size_t i = 3; i + 1 < all.size(); i += 2) {  // takes all keys but those that follow from the point
     const std::string& value = all[i + 1];
     const bool implied = value.starts_with("device.threads=") ||
                          (capacity_ == 0 && value.starts_with("kv_cache.capacity=")) ||
@@ -296,7 +296,7 @@ int run(const Args& args) {
 
 }  // namespace
 
-// Ids that are text, drawn by splitmix64 (Steele, Lea, Flood 2014): the same for every pipeline of a model.
+// Returns ids that are text, drawn by splitmix64 (Steele, Lea, Flood 2014): the same for every pipeline of a model.
 std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, uint32_t sequences, uint32_t length) {
   const Tokenizer& tokenizer = engine.tokenizer();
   const std::vector<int32_t>& ends = tokenizer.info().end_of_generation;

@@ -61,8 +61,8 @@ void OpBench::decode(Engine& engine, const std::vector<std::vector<int32_t>>& pr
   }
 }
 
-// First one step whose ops are launched one by one, to learn which kernels each of them launches; then steps as they
-// are run otherwise.
+// The first step launches op by op, which shows what kernels each op launches; the steps after it run as they do
+// otherwise.
 OpBench::Steps OpBench::by_kernels(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t steps) {
   if (!recorder_) recorder_ = std::make_unique<profiler::KernelRecorder>();
   Pipeline& pipeline = engine.pipeline();

@@ -176,7 +176,7 @@ class Csv : public BenchOutput {
   void end() override {}
 
  private:
-  static constexpr const char* kNoFigures = ",,,,,,,,,,,,,,,,,";  // commas between those of a point
+  static constexpr const char* kNoFigures = ",,,,,,,,,,,,,,,,,";  // these are the commas between those of a point
 
   std::FILE* file_;
   std::string model_;

@@ -39,8 +39,8 @@ struct Args {
 // This reads lines of standard input; waiting for one ends with an interruption.
 class LineReader {
  public:
-  // Without its end; nullopt at the end of the input or if interrupted. Throws Error(kRequest) for a line that is too
-  // long.
+  // Returns a line without its end, or nullopt at the end of the input or if interrupted. Throws Error(kRequest) for a
+  // line that is too long.
   std::optional<std::string> next() {
     while (true) {
       const size_t end = waiting_.find('\n', searched_);
@@ -99,7 +99,7 @@ class Conversation {
     messages_.clear();
     if (!system_.empty()) messages_.push_back({"system", system_});
   }
-  // False if standard output is gone.
+  // Returns false if standard output is gone.
   bool answer(const std::string& line);
 
   void trace() { session_.capture(); }
@@ -151,7 +151,7 @@ bool Conversation::answer(const std::string& line) {
   return written;
 }
 
-// Nullopt: go on.
+// Returns nullopt if the chat goes on.
 std::optional<int> handle(Conversation& conversation, const std::string& line) {
   const std::string command = line.substr(0, line.find(' '));
   if (command == "/exit") return kOk;

@@ -1,4 +1,4 @@
-// Options by which a command says more to the model's chat template than messages.
+// With these options a command says more to the model's chat template than messages.
 #pragma once
 
 #include <CLI/CLI.hpp>

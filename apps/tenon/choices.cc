@@ -22,7 +22,7 @@ struct Args {
   bool json = false;
 };
 
-// One question with its endings as tokens.
+// This is one question with its endings as tokens.
 struct Prepared {
   std::vector<Continuation> endings;
   std::vector<size_t> bytes;  // each ending has so many
@@ -60,7 +60,7 @@ std::vector<Prepared> prepare(const std::vector<Question>& questions, Engine& en
 
 struct Tally {
   uint64_t questions = 0, right = 0, right_by_length = 0, tokens = 0;
-  double chance = 0;  // the sum of what guessing would have right
+  double chance = 0;  // it is the sum of what guessing would have right
   double seconds = 0;
 
   void add(const Prepared& question, std::span<const double> log_likelihood) {

@@ -30,7 +30,7 @@ StopState& stop_state() {
 }
 // Any thread may be the one that a signal interrupts.
 std::atomic<uint32_t> interrupts = 0;
-std::atomic<int> ending = 0;  // the signal that the process ends with; Ctrl-C may be for an answer alone
+std::atomic<int> ending = 0;  // the process ends with this signal; Ctrl-C may be for an answer alone
 static_assert(decltype(interrupts)::is_always_lock_free && decltype(ending)::is_always_lock_free);
 
 // request_stop() is not for signal handlers: a thread waits for the pipe.
@@ -129,7 +129,7 @@ std::stop_token interruption() {
     }
     std::signal(SIGINT, on_interrupt);
     std::signal(SIGTERM, on_interrupt);
-    if (std::signal(SIGHUP, on_interrupt) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // under nohup
+    if (std::signal(SIGHUP, on_interrupt) == SIG_IGN) std::signal(SIGHUP, SIG_IGN);  // it is so under nohup
     return true;
   }();
   static_cast<void>(installed);

@@ -16,14 +16,14 @@ namespace tenon::app {
 // `tenon --help` has these, too.
 enum ExitCode {
   kOk = 0,
-  kFailed = 1,    // anything that has no number of its own
-  kUsage = 2,     // the command line
-  kConfig = 3,    // a pipeline file or an override
-  kPlugin = 4,    // a plugin
-  kModel = 5,     // weights, tokenizer, architecture
+  kFailed = 1,    // it is for anything that has no number of its own
+  kUsage = 2,     // the command line is wrong
+  kConfig = 3,    // a pipeline file or an override is wrong
+  kPlugin = 4,    // a plugin is wrong
+  kModel = 5,     // weights, tokenizer or architecture are wrong
   kMemory = 6,    // the plan does not fit
   kIo = 7,        // a file cannot be read or written
-  kRequest = 8,   // the prompt, a parameter of the request
+  kRequest = 8,   // the prompt or a parameter of the request is wrong
   kCrashed = 9,   // a component crashed, ended the process or did not come back
   kShrunk = 10,   // a model's file became shorter, or unreadable, while it was in use
   kNumbers = 11,  // what the model computes is not finite
@@ -34,7 +34,7 @@ enum ExitCode {
 };
 ExitCode exit_code(ErrorCode code);
 
-// Options of every command that opens a pipeline.
+// Every command that opens a pipeline has these options.
 struct PipelineArgs {
   std::string config;  // a pipeline file, a model, or ""
   std::vector<std::string> set;
@@ -43,7 +43,7 @@ struct PipelineArgs {
   bool force = false;  // outputs that are there are replaced
   std::string seed, trace;
 
-  // positional: the name of the argument that config is; "" = none.
+  // `positional` is the name of the argument that config is; "" means that there is none.
   void add_to(CLI::App& app, const std::string& positional = "CONFIG_OR_MODEL");
   // Returns the overrides, with the options that stand for overrides turned into them.
   std::vector<std::string> overrides() const;
@@ -57,16 +57,16 @@ Verbosity& verbosity();  // this process has it; main sets it
 // Prints messages of the host and of components to standard error, by level.
 void log_message(uint32_t level, const std::string& message);
 
-// Asked to stop by the first Ctrl-C, SIGTERM or SIGHUP; the second Ctrl-C or SIGTERM ends the process at once and names
-// the components that ran. Throws Error(kIo) where the system has no room for that.
+// The first Ctrl-C, SIGTERM or SIGHUP asks this token to stop; the second Ctrl-C or SIGTERM ends the process at once
+// and names the components that ran. Throws Error(kIo) where the system has no room for that.
 std::stop_token interruption();
 // Makes the next Ctrl-C the first one again, for tokens taken from now on. After SIGTERM and SIGHUP it returns false and has
 // no effect: the process is to end.
 bool rearm_interruption();
-// The exit code of a process that was asked to stop.
+// Returns the exit code of a process that was asked to stop.
 ExitCode interrupted_code();
 
-// Thrown where work ends early that leaves nothing to show; the process ends with interrupted_code().
+// This is thrown where work ends early that leaves nothing to show; the process ends with interrupted_code().
 struct Interrupted {};
 
 // Each adds its command; the returned function runs it if it was chosen.
@@ -85,7 +85,7 @@ Run add_serve(CLI::App& app);  // only a build with TENON_SERVE has it
 Run add_tokenize(CLI::App& app);
 Run add_trace(CLI::App& app);
 
-// "tenon generate --set kv_cache.use=static model.gguf": words that a shell takes apart again.
+// Returns "tenon generate --set kv_cache.use=static model.gguf" or the like: words that a shell takes apart again.
 std::string shell_line(const std::vector<std::string>& words);
 
 }  // namespace tenon::app

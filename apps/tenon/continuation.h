@@ -10,7 +10,7 @@
 
 namespace tenon::app {
 
-// Tokens, of which the last `continued` go on from those before.
+// These are tokens, of which the last `continued` go on from those before.
 struct Continuation {
   std::vector<int32_t> tokens;
   uint32_t continued = 0;
@@ -21,7 +21,7 @@ struct Continuation {
 Continuation continuation(const Tokenizer& tokenizer, const std::string& context, const std::string& ending);
 
 struct ContinuationScore {
-  double log_likelihood = 0;  // the sum over the continued tokens, each given all before it
+  double log_likelihood = 0;  // it is the sum over the continued tokens, each given all before it
   bool likeliest = true;      // each of them was the likeliest at its place
 };
 ContinuationScore score(Engine& engine, const Continuation& text, const std::stop_token& cancel);

@@ -10,8 +10,8 @@ namespace tenon::app {
 
 struct Logits {
   std::span<const float> values;  // one for each token
-  int32_t top = 0;                // the likeliest token; the first one of equals
-  double log_sum = 0;             // the logarithm of the sum of their exponentials
+  int32_t top = 0;                // it is the likeliest token; the first one of equals
+  double log_sum = 0;             // it is the logarithm of the sum of their exponentials
 
   // Throws Error(kModel) for values that make no distribution: a NaN, +infinity, or nothing but -infinity.
   explicit Logits(std::span<const float> logits);
@@ -24,9 +24,9 @@ struct CodedRow {
   static constexpr uint16_t kNone = 65535;
   static constexpr float kReach = 32;  // nats
 
-  int32_t top = 0;                    // the likeliest token
+  int32_t top = 0;                    // it is the likeliest token
   float step = 0;                     // nats; kReach / 65534 at most
-  float negative_log_likelihood = 0;  // for the token that stood there, before coding
+  float negative_log_likelihood = 0;  // it is that of the token that stood there, before coding
   std::vector<uint16_t> code;         // one for each token
 
   void assign(const Logits& logits, int32_t token);
@@ -35,11 +35,12 @@ struct CodedRow {
 // Returns KL(base || other) in nats, over the whole vocabulary; both have the same one.
 double kl_divergence(const CodedRow& base, const Logits& other);
 
-// The ratio of the signal to the noise of rounding in logits, where each row may be off by a constant, which changes no distribution:
-// sum (z - mean z)^2 / sum (d - mean d)^2, with z the base's logits of a row, d how far others are from them, and the sums over all rows.
+// This measures the ratio of the signal to the noise of rounding in logits, where each row may be off by a constant,
+// which changes no distribution: sum (z - mean z)^2 / sum (d - mean d)^2, with z the base's logits of a row, d how far
+// others are from them, and the sums over all rows.
 class SignalToNoise {
  public:
-  // base, other: logits of the same row over the same vocabulary; tokens that either makes impossible do not count.
+  // Both are logits of the same row over the same vocabulary; tokens that either makes impossible do not count.
   void add(std::span<const float> base, std::span<const float> other);
   // Returns decibels, at most 200: f32 has no finer differences.
   double decibels() const;

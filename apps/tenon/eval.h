@@ -36,7 +36,7 @@ ExitCode end_scoring(Session& session, bool complete);
 struct Positions {
   uint32_t begin = 0, end = 0;
 };
-// The scored tokens of a window in `count` ranges, as even as can be.
+// Cuts the scored tokens of a window into `count` ranges, as even as can be.
 std::vector<Positions> cut_positions(uint32_t context, uint32_t count);
 // Picks the values at these positions out of those of all scored tokens; each window's scored ones begin after its middle.
 std::vector<double> values_at(std::span<const double> values, uint32_t context, Positions at);
@@ -48,8 +48,8 @@ class Windows {
   Windows(const Tokenizer& tokenizer, const std::string& text, uint32_t context);
   uint64_t tokens() const { return tokens_.size(); }
   uint64_t count() const { return tokens_.size() / window_.size(); }
-  std::span<const int32_t> at(uint64_t index);  // valid until the next call
-  std::string sha256(uint64_t count);           // the hash of the first windows' ids as little-endian 32-bit integers
+  std::span<const int32_t> at(uint64_t index);  // it is valid until the next call
+  std::string sha256(uint64_t count);           // hashes the first windows' ids as little-endian 32-bit integers
 
  private:
   std::vector<int32_t> tokens_, window_;
@@ -57,18 +57,18 @@ class Windows {
 };
 
 struct Walk {
-  uint64_t windows = 0, scored = 0, fed = 0;  // scored, fed: tokens of them
+  uint64_t windows = 0, scored = 0, fed = 0;  // so many tokens of them were scored and fed
   double seconds = 0;
 };
 
-// A text and the pipeline that reads it.
+// This holds a text and the pipeline that reads it.
 class Evaluation {
  public:
   // Loads no weights. Throws Error, kRequest for a text that fills no window.
   explicit Evaluation(const EvalArgs& args);
   Engine& engine() { return session_->engine(); }
   Windows& windows() { return *windows_; }
-  uint64_t count() const { return count_; }  // windows to score
+  uint64_t count() const { return count_; }  // there are so many windows to score
 
   // Loads, then calls on_row for every scored token in order: the vocabulary's logits where it stood, and the token.
   // Ends early on Ctrl-C; of the window that it cuts short rows may have been given, but are not counted.

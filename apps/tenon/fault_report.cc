@@ -25,7 +25,7 @@ void say(Texts... texts) noexcept {
   }
 }
 
-// "layers.3.mlp: quantization.none CRASHED in gemv".
+// Writes a line such as "layers.3.mlp: quantization.none CRASHED in gemv".
 void say_place(const Whereabouts& at, const char* verb) noexcept {
   const bool module = at.module != nullptr && *at.module != '\0';
   say(module ? at.module : "", module ? ": " : "", at.component, verb, at.function);
@@ -82,7 +82,7 @@ void on_fault(int signal, siginfo_t* info, void*) {
     }
   }
   std::signal(signal, SIG_DFL);
-  raise(signal);  // kills the process
+  raise(signal);  // this kills the process
 }
 
 void refuse_exit() noexcept {

@@ -16,13 +16,13 @@ namespace tenon::app {
 // the process as ever, and so does one in a process that was forked.
 void install_fault_reports();
 
-// Async-signal-safe: names on standard error what threads are in at the moment; nothing if they are in no component.
+// Names on standard error the components that threads are in, if there are any. Async-signal-safe.
 void say_what_runs() noexcept;
 
-// Async-signal-safe: ends the process, wherever its threads are. _exit() would take it for a component's.
+// Ends the process, wherever its threads are. _exit() would take it for a component's. Async-signal-safe.
 [[noreturn]] void leave(int code) noexcept;
 
-// The option --step-limit of a command that generates.
+// Adds the option --step-limit of a command that generates.
 void add_step_limit(CLI::App& command, double& seconds);
 
 // Ends the process with kCrashed and the names of what runs when a step takes too long. Nothing without a limit.

@@ -72,7 +72,7 @@ Request make_request(const Args& args) {
   return request;
 }
 
-// The command that gives the same text. A prompt of standard input that no command line can have is not in it.
+// Returns the command that gives the same text. A prompt of standard input that no command line can have is not in it.
 std::vector<std::string> line_words(const Engine& engine, const Args& args) {
   std::vector<std::string> words = reproducing_words(engine, "generate", args.pipeline);
   const auto add = [&](const char* option, const std::string& value) {

@@ -13,7 +13,7 @@
 namespace tenon::app {
 
 struct GpuTraceOptions {
-  bool nodes = true;         // every kernel, of graphs too; else a graph's run as one
+  bool nodes = true;         // it has every kernel, of graphs too; else a graph's run is one
   bool keep_steps = false;   // the recorder keeps steps: only those that are written count
   std::string library = {};  // see profiler::KernelRecorder
 };

@@ -1,4 +1,4 @@
-// Options by which a command demands that its text is of a form.
+// With these options a command demands that its text is of a form.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,4 @@
-// Intervals that hold the true value with a probability of 95 %, if what was counted is a random sample.
+// These hold the true value with a probability of 95 %, if what was counted is a random sample.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ Interval interval_of_perplexity(const Likelihood& values);
 // Returns Wilson's interval of a share, which stays within 0 and 1: `hits` of `count` were seen. count > 0.
 Interval interval_of_share(uint64_t hits, uint64_t count);
 
-// "(95 %: 1.23 to 4.56)", with so many digits after the point.
+// Returns a text such as "(95 %: 1.23 to 4.56)", with so many digits after the point.
 std::string said(const Interval& interval, int digits);
 
 }  // namespace tenon::app

@@ -1,4 +1,4 @@
-// JSON as the commands print it.
+// The commands print JSON with this.
 #pragma once
 
 #include <boost/json.hpp>

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr int32_t kTokens = 24;
 constexpr double kTolerance = 1e-4;  // so much of the largest value may differ; rounding in f32 alone stays far below
 
-// Arguments: the model's folder, the folder for the results, the tokens. One file of f32 for each layer, and the logits.
+// Its arguments: the model's folder, the folder for results, the tokens. It writes a file for each layer, and logits.
 constexpr const char* kScript = R"(
 import sys
 import torch
@@ -51,7 +51,7 @@ struct Args {
 
 using Rows = std::map<std::string, std::vector<float>>;  // "layers.3", "logits"; row by row
 
-// A folder that is gone with the object.
+// This is a folder that is gone with the object.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -82,7 +82,7 @@ std::vector<int32_t> tokens_for(uint32_t vocab) {
   return tokens;
 }
 
-// The last module of a layer that leaves its rows.
+// Returns the last module of a layer that leaves its rows.
 std::string last_module(Pipeline& pipeline, uint32_t layer) {
   for (const char* module : {"mlp.down", "experts.down", "attention.o"}) {
     const std::string path = "layers." + std::to_string(layer) + "." + module;
@@ -163,7 +163,7 @@ std::string first_difference(const Rows& rows, const fs::path& folder, uint32_t 
   return first;
 }
 
-// A scheme that computes in f32 with what the files have.
+// Names a scheme that computes in f32 with what the files have.
 std::vector<std::string> scheme_for(const std::string& model) {
   const auto weights = open_weights(model);
   if (weights->metadata("quantization_config") != nullptr) return {"quantization.use=auto"};

@@ -9,7 +9,7 @@
 
 namespace tenon::app {
 
-// The option --force of a command that writes files.
+// Adds the option --force of a command that writes files.
 void add_force(CLI::App& command, bool& force);
 
 // Throws Error(kUsage) where `output`, or the name with ".part" that it has while it grows, is one of the inputs or a
@@ -18,7 +18,7 @@ void add_force(CLI::App& command, bool& force);
 // ("synthetic:NAME", ""), and outputs that keep nothing, such as /dev/null or a pipe.
 void check_output(const std::filesystem::path& output, std::span<const std::string> inputs, bool force);
 
-// The name of a file that is not whole yet, for an end of the process that no destructor sees; nullptr: there is none.
+// This names a file that is not whole yet, for an end of the process that no destructor sees; nullptr: there is none.
 inline std::atomic<const char*> unfinished_output{nullptr};
 
 // All commands refuse with this message. Throws Error(kUsage).

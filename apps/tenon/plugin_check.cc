@@ -34,7 +34,7 @@ const char* word(Verdict verdict) {
   return "";
 }
 
-// "2 failed: a, b; 12 passed; 1 not tested: c (why)".
+// Returns a text such as "2 failed: a, b; 12 passed; 1 not tested: c (why)".
 std::string summary(const std::vector<CheckResult>& results) {
   size_t count[3] = {};
   std::string names[3];

@@ -55,7 +55,7 @@ bool in_word(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
 }
 
-// Whole words only: "Ban" is not in "Band".
+// Only whole words are replaced: "Ban" is not in "Band".
 std::string replaced(std::string text, const Replacements& replacements) {
   for (const auto& [from, to] : replacements) {
     size_t at = 0;
@@ -70,7 +70,7 @@ std::string replaced(std::string text, const Replacements& replacements) {
   return text;
 }
 
-// "acme.top_n_sigma" -> "TopNSigma".
+// Makes "TopNSigma" of "acme.top_n_sigma".
 std::string class_of(const std::string& name) {
   std::string out;
   bool up = true;

@@ -1,4 +1,4 @@
-// A step program as a table and as JSON.
+// A step program is shown as a table and as JSON.
 #pragma once
 
 #include "tenon/core/pipeline.h"

@@ -1,4 +1,4 @@
-// Progress of long work on standard error: a line that rewrites itself on a terminal, nothing elsewhere.
+// On a terminal, a line on standard error shows how far long work is; elsewhere there is none.
 #pragma once
 
 #include <chrono>

@@ -44,7 +44,7 @@ std::vector<std::string> texts_of(const json::object& object, const char* name) 
   return texts;
 }
 
-// A number, a number as text or, where letters may stand for numbers, "A" to "Z".
+// Reads a number, a number as text or, where letters may stand for numbers, "A" to "Z".
 std::optional<uint64_t> number_of(const json::value& value, bool letters) {
   if (value.is_int64() || value.is_uint64()) {
     boost::system::error_code negative;

@@ -14,8 +14,8 @@ namespace tenon::app {
 struct Question {
   std::string context;
   std::vector<std::string> endings;  // they stand after the context, with the blank that they begin with
-  size_t answer = 0;                 // the right one
-  uint32_t line = 0;                 // in the file, from 1 on; of a list, the number of its object
+  size_t answer = 0;                 // it is the right one
+  uint32_t line = 0;                 // it is the line in the file, from 1 on; of a list, the number of its object
 };
 
 // Throws Error(kRequest) with all that is wrong in the file, or if it has no questions. `file` is only named.

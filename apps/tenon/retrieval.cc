@@ -25,16 +25,16 @@ struct Args {
   bool json = false;
 };
 
-// Texts of one length with a number at one depth.
+// This counts the texts of one length with a number at one depth.
 struct Cell {
   uint32_t length = 0;
   double depth = 0;
   uint64_t tries = 0, found = 0;
-  double log_likelihood = 0;  // the sum of those of the numbers
+  double log_likelihood = 0;  // it is the sum of those of the numbers
 };
 
 struct Search {
-  std::vector<Cell> cells;  // the depths of the first length, of the second, ...
+  std::vector<Cell> cells;  // first come the depths of the first length, then of the second, ...
   uint64_t tokens = 0;
   double seconds = 0;
   bool complete = true;

@@ -109,7 +109,7 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config, bool repla
 Session::~Session() {
   trace::Recorder* mine = recorder_.get();
   if (mine != nullptr) captured_by_signal.compare_exchange_strong(mine, nullptr);
-  if (gpu_ && recorder_) static_cast<void>(recorder_->stop());  // while the pipeline is there
+  if (gpu_ && recorder_) static_cast<void>(recorder_->stop());  // it stops while the pipeline is there
 }
 
 std::string Session::problem() const {

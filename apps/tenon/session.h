@@ -1,4 +1,4 @@
-// An engine with the trace that its configuration asks for.
+// A session is an engine with the trace that its configuration asks for.
 #pragma once
 
 #include <atomic>
@@ -39,8 +39,8 @@ class Session {
   std::string trace_path_;
   std::atomic<double> read_gbps_ = 0;
   std::mutex facts_mutex_;
-  std::vector<trace::Arg> facts_;                 // facts about the pipeline, for the trace's metadata
-  std::vector<std::vector<trace::Arg>> devices_;  // deviceProperties; empty until there is one
+  std::vector<trace::Arg> facts_;                 // these are facts about the pipeline, for the trace's metadata
+  std::vector<std::vector<trace::Arg>> devices_;  // these are deviceProperties; it is empty until there is one
   std::string problem_;                           // it says why kernels are not even tried
   std::unique_ptr<GpuTrace> gpu_;                 // a CUDA device has it
   std::unique_ptr<trace::Recorder> recorder_;

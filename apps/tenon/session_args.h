@@ -1,4 +1,4 @@
-// The options of `tenon generate` that save a text's cache and begin from a saved one.
+// These options of `tenon generate` save a text's cache and begin from a saved one.
 #pragma once
 
 #include <CLI/CLI.hpp>

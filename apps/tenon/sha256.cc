@@ -8,7 +8,7 @@
 namespace tenon::app {
 namespace {
 
-// The first 32 bits of the fractions of the square and cube roots of the first primes.
+// These are the first 32 bits of the fractions of the square and cube roots of the first primes.
 struct Constants {
   std::array<uint32_t, 8> start{};
   std::array<uint32_t, 64> round{};

@@ -40,7 +40,7 @@ class TensorDump {
  private:
   struct Wanted {
     std::filesystem::path file;
-    uint64_t seen = 0;    // steps in which the module left rows
+    uint64_t seen = 0;    // in so many steps the module left rows
     std::string written;  // it says what is in the file; "" before it is there
   };
   void take(const Pipeline::ModuleResult& result);

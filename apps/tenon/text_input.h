@@ -1,4 +1,4 @@
-// Texts that a command reads from files, pipes and standard input: never more than a limit, and never in silence.
+// These read a command's texts from files and pipes: never more than a limit, and never in silence.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace tenon::app {
 inline constexpr uint64_t kPromptBytes = uint64_t{64}
                                          << 20U;  // a prompt, a message, or a line of a chat has so many at most
 inline constexpr uint64_t kTextBytes = uint64_t{1}
-                                       << 30U;  // the largest text to score, calibrate with or turn into tokens
+                                       << 30U;  // no larger text is scored, calibrated with or turned into tokens
 
 // Reads all of the file. Throws Error: kIo with the system's reason, kRequest for more than `limit` bytes, naming the limit.
 // If nobody has opened a pipe for writing, it says on standard error that it waits.

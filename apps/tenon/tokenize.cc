@@ -17,7 +17,7 @@ std::string read_text(const Args& args) {
   return args.text_file.empty() ? text_of_input(kTextBytes) : text_of_file(args.text_file);
 }
 
-// Ids separated by anything that is no digit: "1 2 3", "[1, 2, 3]".
+// Reads ids that are separated by anything that is no digit: "1 2 3", "[1, 2, 3]".
 std::vector<int32_t> parse_ids(std::string text, int32_t vocab) {
   for (char& c : text) c = std::isdigit(static_cast<unsigned char>(c)) != 0 ? c : ' ';
   std::istringstream words(text);

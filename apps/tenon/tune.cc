@@ -41,7 +41,7 @@ PipelineArgs with_settings(PipelineArgs args, const std::vector<std::string>& se
   return args;
 }
 
-// The candidate at all products. An override does not inherit the parameters of the scheme that it stands in for.
+// Puts the candidate at all products. An override does not inherit the parameters of the scheme that it stands in for.
 std::string everywhere(const Candidate& c) {
   return "quantization.override=[{match = \"layers.*\", " + c.toml() + "}, {match = \"lm_head\", " + c.toml() + "}]";
 }
@@ -54,7 +54,7 @@ std::unique_ptr<Engine> open(const PipelineArgs& args, uint32_t sequences) {
                        .sequences = sequences});
 }
 
-// Paths at which a product stands, with what all ops there cost.
+// Returns the paths at which a product stands, with what all ops there cost.
 SiteCosts at_sites(std::span<const profiler::OpGroup> groups, double (*cost)(const profiler::OpGroup&)) {
   SiteCosts sites;
   for (const profiler::OpGroup& g : groups) {
@@ -171,7 +171,7 @@ class Tuning {
     return loss;
   }
   void add_losses() {
-    (void)loss({});  // the base
+    (void)loss({});  // this is the base
     for (TunedSite& site : report_.sites) {
       for (size_t c = 0; c < site.candidates.size(); ++c) {
         if (!site.candidates[c]) continue;
@@ -201,7 +201,7 @@ class Tuning {
   TuneReport report_;
   OpBench ops_{interruption()};
   std::vector<CodedRow> base_;                   // by scored token
-  std::vector<std::vector<float>> base_logits_;  // the same, in f32; empty: nobody asked for the SQNR
+  std::vector<std::vector<float>> base_logits_;  // it has the same, in f32; empty: nobody asked for the SQNR
 };
 
 // A name that no installed component has is a mistake of the command, not a scheme that does not fit.

@@ -1,4 +1,4 @@
-// The command `tenon tune`.
+// This is the command `tenon tune`.
 #pragma once
 
 #include "command.h"

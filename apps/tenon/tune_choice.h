@@ -9,7 +9,7 @@
 
 namespace tenon::app {
 
-// A scheme with parameters, as a command names it: "int4wo" or "int4wo:group_size=32".
+// This is a scheme with parameters, as commands name it: "int4wo" or "int4wo:group_size=32".
 struct Candidate {
   std::string text, scheme;
   std::vector<std::pair<std::string, std::string>> params;  // names and values as a pipeline file has them
@@ -26,9 +26,9 @@ struct Loss {
   std::optional<double> sqnr;        // decibels
 };
 
-// A candidate at the matrices of a site of all layers.
+// This says what a candidate costs at the matrices of a site of all layers.
 struct SiteCost {
-  std::vector<double> cost;  // by batch; what all layers together take
+  std::vector<double> cost;  // all layers together take so much, by batch
   Loss loss;
   double total() const;
 };
@@ -43,7 +43,7 @@ struct LossBounds {
 // This was found for a site: its path, such as "layers.*.mlp.down", and each candidate's cost.
 struct TunedSite {
   std::string path;
-  std::vector<std::optional<SiteCost>> candidates;  // in the candidates' order; nothing: it does not take the site
+  std::vector<std::optional<SiteCost>> candidates;  // by candidate; it has no value if one does not take the site
   size_t chosen = 0;
 };
 
@@ -54,7 +54,7 @@ void choose(std::vector<TunedSite>& sites, const std::vector<Candidate>& candida
 // This says what a run found, for people and for programs. unit: of the costs.
 struct TuneReport {
   std::vector<Candidate> candidates;
-  std::vector<std::pair<std::string, std::string>> refused;  // candidates that the model cannot run with, and why
+  std::vector<std::pair<std::string, std::string>> refused;  // the model cannot run with these candidates, and why
   std::vector<uint32_t> batches;
   std::vector<TunedSite> sites;
   std::string unit;

@@ -1,4 +1,4 @@
-// Bytes as a stream, unpacked if they are gzipped.
+// This reads bytes as a stream, and unpacks them if they are gzipped.
 #pragma once
 
 #include <zlib.h>
@@ -22,7 +22,7 @@ class ByteSource {
   ByteSource(const ByteSource&) = delete;
   ByteSource& operator=(const ByteSource&) = delete;
 
-  // The next unpacked bytes, valid until the next call; empty at the end.
+  // Returns the next unpacked bytes, valid until the next call; they are empty at the end.
   std::string_view next();
 
   // Says why a gzip stream ended before its end; empty if it did not.

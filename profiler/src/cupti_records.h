@@ -9,7 +9,7 @@
 
 #include "tenon/profiler/kernel_recorder.h"
 
-static_assert(CUPTI_API_VERSION >= 130000);  // CUpti_ActivityKernel10
+static_assert(CUPTI_API_VERSION >= 130000);  // it has CUpti_ActivityKernel10
 
 namespace tenon::profiler {
 

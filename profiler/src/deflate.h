@@ -1,4 +1,4 @@
-// Raw deflate (RFC 1951), as fast as what is installed.
+// This packs bytes as raw deflate (RFC 1951), as fast as what is installed does.
 #pragma once
 
 #include <functional>
@@ -17,7 +17,7 @@ class Deflate {
   using Put = std::function<void(std::string_view packed)>;
 
   virtual ~Deflate() = default;
-  // bytes: fewer than 2^32.
+  // There are fewer than 2^32 bytes.
   virtual void run(std::string_view bytes, Mode mode, const Put& put) = 0;
 };
 

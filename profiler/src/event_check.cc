@@ -15,7 +15,7 @@ namespace {
 // Importers hold times in doubles of microseconds on their way; beyond 2^53 nanoseconds (104 days) those no longer hold
 // a nanosecond.
 constexpr int64_t kMaxExactNs = int64_t{1} << 53U;
-// Times since 1970 stay below; two of them can be added.
+// Times since 1970 stay below this, and two of them can be added.
 constexpr int64_t kTooLarge = 4'000'000'000'000'000'000;
 
 bool is_one_of(std::string_view text, std::initializer_list<std::string_view> words) {
@@ -44,7 +44,7 @@ Micros parse_micros(const std::string& number) {
   Micros result;
   if (parse_plain_micros(number, result)) return result;
   std::string digits;
-  int64_t shift = 3;  // micros to nanoseconds
+  int64_t shift = 3;  // a microsecond has 10^3 nanoseconds
   bool after_point = false;
   size_t i = 0;
   for (; i < number.size() && number[i] != 'e' && number[i] != 'E'; ++i) {

@@ -13,7 +13,7 @@ namespace tenon::profiler {
 struct Micros {
   int64_t ns = 0;
   bool negative = false;
-  bool extra_decimals = false;  // below a nanosecond
+  bool extra_decimals = false;  // it has digits below a nanosecond
   bool too_large = false;
 };
 Micros parse_micros(const std::string& number);
@@ -42,7 +42,7 @@ class EventCheck {
     bool process_id = false;  // the id counts within its process
     bool hex_or_integer_id = false;
     bool has_args = false;
-    std::optional<Place> bad_series;  // the place of the first arg that is no number
+    std::optional<Place> bad_series;  // the first arg that is no number stands there
     size_t n_series = 0;
   };
 

@@ -203,7 +203,7 @@ void put_waits(std::span<const GpuActivity> others, std::vector<GpuSlice>& slice
   }
   std::ranges::sort(waits);
   int64_t end = 0;
-  // side by side
+  // Waits that overlap are cut, so that they lie side by side.
   for (auto& [from, to] : waits) {
     from = std::max(from, end);
     end = to = std::max(to, end);

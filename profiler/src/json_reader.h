@@ -23,8 +23,8 @@ struct SyntaxError {
 
 enum class JsonKind : uint8_t { kObject, kArray, kString, kNumber, kBool, kNull, kNonFinite };
 
-// Use: `for (in.begin_object(); in.next_member(key);) value;` and `for (in.begin_array(); in.next_element();) value;`,
-// where a value is one of these, string(), number(), word() or skip().
+// It is used by `for (in.begin_object(); in.next_member(key);) value;` and `for (in.begin_array(); in.next_element();)
+// value;`, where a value is one of these, string(), number(), word() or skip().
 class JsonReader {
  public:
   JsonReader(ByteSource& source, FindingList& findings, const CheckLimits& limits);
@@ -42,7 +42,7 @@ class JsonReader {
   void string(std::string& out, size_t max = 4096);
   // Reads a number as it is written; it has 400 characters at most.
   void number(std::string& text);
-  // Consumes true, false, null or a non-finite word, which it reports. `text`: the word, if wanted.
+  // Consumes true, false, null or a non-finite word, which it reports; `text` gets the word, if wanted.
   JsonKind word(std::string* text = nullptr);
   // Appends any value as compact JSON; once that has more than `max` bytes, what follows is left out.
   void raw(std::string& out, size_t max);
@@ -81,9 +81,9 @@ class JsonReader {
   std::vector<bool> first_;  // per open container: nothing was read of it yet
 };
 
-// True: `text`, a JSON number, is finite as a double.
+// Returns true if `text`, a JSON number, is finite as a double.
 bool is_finite_number(const std::string& text);
-// True: it is an integer that int64 does not hold.
+// Returns true if it is an integer that int64 does not hold.
 bool exceeds_int64(const std::string& text);
 
 // Reads a number, and reports one that an importer would turn into something else.

@@ -1,4 +1,4 @@
-// Writing JSON that stays valid whatever the values are.
+// These write JSON that stays valid whatever the values are.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +28,10 @@ void append_figure(std::string& out, double value);
 // Appends a number; one that is not finite is a string.
 void append_double(std::string& out, double value);
 
-// "name":value,"name":value
+// Appends "name":value,"name":value without the braces around.
 void append_args(std::string& out, std::span<const trace::Arg> args);
 
-// The length of the well-formed UTF-8 sequence at the front of `text`, 0 if there is none.
+// Returns the length of the well-formed UTF-8 sequence at the front of `text`, or 0 if there is none.
 size_t utf8_length(std::string_view text);
 
 }  // namespace tenon::profiler

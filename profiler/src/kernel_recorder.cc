@@ -35,7 +35,7 @@ struct Collected {
   std::mutex mutex;
   decltype(&cuptiActivityGetNextRecord) next_record = nullptr;
   decltype(&cuptiGetCallbackName) callback_name = nullptr;
-  void* subscribed = nullptr;  // the library that this process has subscribed to
+  void* subscribed = nullptr;  // this process has subscribed to it
   KernelRecorder::Wanted wanted;
   CuptiRecords records;
 };

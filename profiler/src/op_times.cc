@@ -46,7 +46,7 @@ std::vector<const std::string*> flat(const KernelNames& names) {
   return list;
 }
 
-// The first kernel that is not the one it should be; kernels.size() if all are.
+// Returns the index of the first kernel that is not the one it should be, or kernels.size() if all are.
 size_t first_stranger(const Pointers& kernels, const std::vector<const std::string*>& names) {
   for (size_t i = 0; i < kernels.size(); ++i) {
     if (kernels[i]->name != *names[i % names.size()]) return i;
@@ -54,7 +54,7 @@ size_t first_stranger(const Pointers& kernels, const std::vector<const std::stri
   return kernels.size();
 }
 
-// "layers.3.mlp.gate_up" -> "layers.*.mlp.gate_up"
+// Makes "layers.*.mlp.gate_up" of "layers.3.mlp.gate_up".
 std::string without_numbers(const std::string& path) {
   std::string out;
   for (size_t at = 0; at <= path.size();) {

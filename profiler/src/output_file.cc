@@ -1,5 +1,5 @@
-// The gzip form: RFC 1952 header, one stored block that holds the head, then raw deflate blocks. The stored block can
-// be overwritten in place, and the checksum at the end is combined from the head's and the body's.
+// A gzip file has a header of RFC 1952, one stored block that holds the head, then raw deflate blocks. The stored block
+// can be overwritten in place, and the checksum at the end is combined from the head's and the body's.
 #include "tenon/profiler/output_file.h"
 
 #include <zlib.h>

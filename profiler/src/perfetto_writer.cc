@@ -48,7 +48,7 @@ struct OriginText {
   bool numbered;
   std::string category;             // ,"cat":"..."
   std::string name;                 // ,"name":"..." without the closing quote if a number follows
-  std::string both;                 // one after the other
+  std::string both;                 // it has the two, one after the other
   std::string args;                 // "name":value,...
   std::vector<std::string> values;  // "name":
   std::string text;                 // "name": or empty
@@ -61,7 +61,7 @@ struct OriginText {
 // A thread's texts are made once, too.
 struct TrackText {
   trace::TrackInfo info;
-  std::string open;  // a span's text up to its time
+  std::string open;  // it is a span's text up to its time
 };
 
 class PerfettoWriter final : public trace::Sink {

@@ -1,4 +1,5 @@
-// Requests as slices: one for each wait and one for each stay in a slot, with its chunks of prompt and its decoding within.
+// This makes slices of requests: one for each wait and each stay in a slot, which has its chunks of prompt and its
+// decoding.
 //
 // A slot is a track, on which one request follows the other. Those that wait share a few tracks: a wait is placed when it
 // has ended, on the first one that is free since it began. Where there is none it is drawn shorter, from when the first of
@@ -22,7 +23,7 @@ struct RequestSlice {
   enum class Lane : uint8_t { kSlot, kQueue };
 
   Lane lane = Lane::kSlot;
-  uint32_t index = 0;      // the slot, or the number of the queue's track
+  uint32_t index = 0;      // it is the slot, or the number of the queue's track
   bool is_moment = false;  // it has no duration, not even 0
   // A wait has "request_queue", what lies within a slot's slice "request_part" or, within "decode", "request_rest".
   const char* category = "request";
@@ -82,7 +83,7 @@ class RequestBook {
   std::unordered_map<uint64_t, Request> open_;
   std::deque<Stay> ended_;  // nobody knows yet whether they are wanted
   int64_t wanted_ns_ = std::numeric_limits<int64_t>::max();
-  std::vector<int64_t> slot_ends_, queue_ends_;  // where the last slice of each track ends
+  std::vector<int64_t> slot_ends_, queue_ends_;  // the last slice of each track ends there
   uint64_t dropped_ = 0;
 };
 

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxArgs = 1024;
 constexpr size_t kMaxShapes = 1U << 16U;
 constexpr size_t kMaxFirsts = 1U << 16U;
-constexpr size_t kMaxDiffering = 64;  // values of a set that is told by its difference
+constexpr size_t kMaxDiffering = 64;  // a set that is told by its difference has so many values at most
 
 uint64_t mixed(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0xFF51AFD7ED558CCDU;
@@ -35,7 +35,7 @@ uint64_t hash_of(const uint8_t* bytes, size_t size) {
   return mixed(hash, rest);
 }
 
-// Seven bits a byte, the lowest first; the top bit says that there are more.
+// A byte has seven bits, the lowest first; its top bit says that there are more.
 void push_varint(std::vector<uint8_t>& bytes, uint64_t value) {
   for (; value >= 0x80; value >>= 7U) bytes.push_back(static_cast<uint8_t>(value | 0x80U));
   bytes.push_back(static_cast<uint8_t>(value));

@@ -230,7 +230,7 @@ void TraceBuilder::lay_out_async() {
   const std::vector<TraceSlice> events = pair_up_async(ids);
   const auto group = [&](const AsyncId& id) { return std::pair(events[id.first].track, events[id.first].category); };
   std::ranges::sort(ids, {}, [&](const AsyncId& id) { return std::tuple(group(id), id.begin_ns, id.first); });
-  std::vector<std::pair<int64_t, uint32_t>> rows;  // the time when each is free, and its track
+  std::vector<std::pair<int64_t, uint32_t>> rows;  // a row has the time when it is free, and its track
   for (size_t i = 0; i < ids.size(); ++i) {
     const AsyncId& id = ids[i];
     const auto [process, category] = group(id);

@@ -1,4 +1,4 @@
-// Events as they come, in any order, and the TraceFile that they make.
+// This takes events as they come, in any order, and makes the TraceFile.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tenon::profiler {
 
-// Processes and threads that have a text in place of a number: this, less the text's id.
+// Processes and threads that have a text in place of a number get this, less the text's id.
 inline constexpr int64_t kFirstTextId = -(int64_t{1} << 40U);
 
 class TraceBuilder {
@@ -28,10 +28,10 @@ class TraceBuilder {
   };
 
   void add(int64_t pid, int64_t tid, const Event& event);
-  // `scope`: what makes equal ids different ones besides the category.
+  // `scope` makes equal ids different ones, besides the category.
   void add_async(int64_t pid, int64_t scope, std::string_view id, const Event& event);
   void add_counter(int64_t pid, std::string_view name, int64_t ns, double value);
-  // phase: s t f
+  // `phase` is s, t or f.
   void add_flow(int64_t pid, int64_t tid, char phase, uint64_t id, int64_t ns);
 
   void name_process(int64_t pid, std::string name) { process_of(pid).name = std::move(name); }
@@ -43,7 +43,7 @@ class TraceBuilder {
   void finish();
 
  private:
-  // The events of a track; a slice's depth is its event's phase until finish(). Grows without copying.
+  // This holds the events of a track, and grows without copying. A slice's depth is its event's phase until finish().
   class Staged {
    public:
     void push(const TraceSlice& slice);
@@ -64,7 +64,7 @@ class TraceBuilder {
   };
   struct AsyncEvent {
     TraceSlice slice;  // its track is the process
-    uint64_t id = 0;   // a hash of everything that tells ids apart
+    uint64_t id = 0;   // it is a hash of everything that tells ids apart
   };
   struct FlowEnd {
     uint64_t id = 0;
@@ -83,7 +83,7 @@ class TraceBuilder {
   TraceSlice staged(const Event& event, uint32_t track);
   void saw(int64_t begin_ns, int64_t end_ns);
 
-  // All events of one asynchronous id, as complete slices and moments.
+  // This says where the events of one asynchronous id lie among the complete slices and moments.
   struct AsyncId {
     uint32_t first = 0, count = 0;
     int64_t begin_ns = 0, end_ns = 0;
@@ -101,7 +101,7 @@ class TraceBuilder {
   void notice(uint64_t count, const char* what);
 
   TraceFile& file_;
-  std::vector<Staged> events_;  // sorted by track
+  std::vector<Staged> events_;  // they are sorted by track
   std::deque<AsyncEvent> async_;
   size_t n_slices_ = 0, n_instants_ = 0;
   std::unordered_map<int64_t, uint32_t> process_ids_;

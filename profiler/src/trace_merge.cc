@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kObjectHead = R"({"traceEvents":)";
 constexpr size_t kWriteSize = 1U << 18U;
-constexpr int64_t kSortStep = 100'000;  // between the processes of two traces
+constexpr int64_t kSortStep = 100'000;  // the processes of two traces are so far apart
 
 std::optional<int64_t> integer(std::string_view text) {
   int64_t value = 0;
@@ -206,7 +206,7 @@ void Merger::span(const TraceTrack& t, const TraceSlice& slice, int64_t pid) {
   close_event();
 }
 
-// One id for a span and all within it: a track of their own, as they had.
+// A span and all within it get one id, and so a track of their own, as they had.
 void Merger::async(uint32_t index, int64_t pid) {
   const TraceSlice& slice = trace_->slices[index];
   const uint64_t id = ids_;
@@ -275,7 +275,7 @@ void Merger::finish(std::span<const TraceFile> traces, std::span<const std::stri
 std::vector<std::string> merge_traces(std::span<const TraceFile> traces, std::span<const std::string> names,
                                       const std::string& path, bool replace) {
   std::vector<std::string> notices;
-  std::vector<std::optional<int64_t>> starts;  // since the epoch, of each trace's first event
+  std::vector<std::optional<int64_t>> starts;  // they count since the epoch, of each trace's first event
   std::optional<int64_t> base;
   for (const TraceFile& trace : traces) {
     const auto own = integer(trace.meta("baseTimeNanoseconds").value_or(""));

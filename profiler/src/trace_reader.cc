@@ -17,7 +17,7 @@
 namespace tenon::profiler {
 namespace {
 
-// Nanoseconds since 1970 until 2039; begins and ends of such times can be subtracted.
+// Nanoseconds since 1970 stay below this until 2039; begins and ends of such times can be subtracted.
 constexpr int64_t kTooLarge = 2'200'000'000'000'000'000;
 constexpr size_t kMaxText = 1U << 16U;      // an argument has so many bytes at most
 constexpr size_t kMaxMetadata = 1U << 24U;  // one member has so many bytes at most
@@ -90,7 +90,7 @@ class TraceReader {
   int64_t pid_ = 0, tid_ = 0;
   bool local_id_ = false;
   std::vector<TraceArg> args_;
-  std::vector<Known> known_keys_, known_texts_;  // one for each place among the arguments
+  std::vector<Known> known_keys_, known_texts_;  // each place among the arguments has one
 
   std::string key_, text_;
 };

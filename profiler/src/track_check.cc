@@ -173,7 +173,7 @@ bool TrackCheck::encloses(TrackId track, int64_t ts) const {
 
 void TrackCheck::check_flows() {
   sort_by_time(flows_);
-  std::map<std::pair<uint32_t, uint32_t>, bool> starts;  // scope and id -> something arrived
+  std::map<std::pair<uint32_t, uint32_t>, bool> starts;  // it says for scope and id whether something arrived
   std::map<uint32_t, uint32_t> start_scope;              // where each id's last "s" stood
   for (const Paired& flow : flows_) {
     if (!encloses(flow.track, flow.ts)) {

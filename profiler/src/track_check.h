@@ -64,17 +64,17 @@ class TrackCheck {
   };
   struct Track {
     std::vector<Slice> slices;
-    std::vector<Slice> open;     // B without E so far
+    std::vector<Slice> open;     // these have a B and no E so far
     std::vector<int64_t> reach;  // the latest end among the slices up to this one
   };
   struct Paired {
     int64_t ts;
     uint64_t offset;
     uint32_t line;
-    uint32_t scope;  // requests: category; flows: category and name
+    uint32_t scope;  // requests have the category; flows have category and name
     uint32_t name;
     uint32_t id;
-    TrackId track;  // flows only
+    TrackId track;  // only flows have it
     char phase;
   };
 

@@ -1,4 +1,4 @@
-// The files that were opened last, kept in the user's state folder.
+// The user's state folder keeps the names of the files that were opened last.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ using Viewport = void (*)(int, int, int, int);
 using Finish = void (*)();
 using BindTexture = void (*)(unsigned, unsigned);
 using TextureParameter = void (*)(unsigned, unsigned, int);
-constexpr unsigned kColourBuffer = 0x4000;  // GL_COLOR_BUFFER_BIT
+constexpr unsigned kColourBuffer = 0x4000;  // it is GL_COLOR_BUFFER_BIT
 constexpr unsigned kTexture2d = 0x0DE1, kMagnify = 0x2800, kMinify = 0x2801;
 constexpr int kNearest = 0x2600;
 
@@ -70,7 +70,7 @@ class Window {
   struct Press {
     int key, modifiers;
   };
-  std::vector<Press> presses_;  // since the last frame
+  std::vector<Press> presses_;  // these came since the last frame
   std::string loading_;
   std::future<std::shared_ptr<const Document>> file_;
   Clock::time_point load_start_;

@@ -11,7 +11,7 @@ namespace tenon::view {
 struct WindowOptions {
   int width = 1600, height = 900;
   float scale = 0;         // 0: the display's
-  int measure_frames = 0;  // draw so many while zooming and moving, print how long they took, and end
+  int measure_frames = 0;  // it draws so many while zooming and moving, prints how long they took, and ends
 };
 
 // Returns when the window is closed; `files` are loaded once it is open. Throws Error(kIo) if there is no display or no

@@ -1,4 +1,4 @@
-// A grammar whose masks allow every token, whatever it accepts.
+// This grammar's masks allow every token, whatever it accepts.
 #include <algorithm>
 #include <string>
 

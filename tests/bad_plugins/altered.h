@@ -1,4 +1,4 @@
-// The good sampler with something altered in what describes it: TENON_ALTERED_PLUGIN(it.note.abi_minor = 7;).
+// This is the good sampler with something altered in what describes it: TENON_ALTERED_PLUGIN(it.note.abi_minor = 7;).
 #pragma once
 
 #include "good_sampler.h"

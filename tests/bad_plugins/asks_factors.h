@@ -1,4 +1,4 @@
-// Schemes that ask for factors in the columns of x and store every weight as it is given, but for one mistake.
+// These schemes ask for factors in the columns of x and store every weight as it is given, but for one mistake.
 #pragma once
 
 #include "../schemes/floats_scheme.h"

@@ -1,4 +1,4 @@
-// A selector that chooses a token outside of the vocabulary, or none: what it records, for every device.
+// This selector chooses a token outside of the vocabulary, or none; it records the same for every device.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Crashes as soon as it is opened.
+// This plugin crashes as soon as it is opened.
 #include <cstdlib>
 
 #include "good_sampler.h"

@@ -1,4 +1,4 @@
-// A selector that takes the process down, or does not come back, where it is told to.
+// This selector takes the process down, or does not come back, where it is told to.
 #include <signal.h>
 #include <unistd.h>
 

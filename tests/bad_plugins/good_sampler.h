@@ -1,4 +1,4 @@
-// A selector as small as one can be: the largest logit, one row a chunk.
+// This selector is as small as one can be: it takes the largest logit, one row a chunk.
 #pragma once
 
 #include "tenon/sdk/sampler.h"

@@ -1,4 +1,4 @@
-// A selector that takes the largest logit of every live row, and does something beside it: T::spoil(row, part).
+// This selector takes the largest logit of every live row, and does something beside it: T::spoil(row, part).
 #pragma once
 
 #include <algorithm>

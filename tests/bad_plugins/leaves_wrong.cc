@@ -1,4 +1,4 @@
-// A processor that leaves what the next sampler cannot work on, each time otherwise.
+// This processor leaves what the next sampler cannot work on, each time otherwise.
 #include <algorithm>
 #include <limits>
 
@@ -58,7 +58,7 @@ struct LeavesWrong : sdk::Sampler<LeavesWrong> {
     return id;
   }
 
-  // The logits, but for one of each row.
+  // Copies the logits, but for one of each row.
   static void copy_but_one(const OneArgs& a, const sdk::Part& part) {
     for (uint32_t row = part.begin(); row < part.end(); ++row) {
       const float* from = part.ptr<const float>(0) + size_t{row} * a.vocab;

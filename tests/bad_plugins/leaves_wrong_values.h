@@ -1,4 +1,4 @@
-// A processor whose candidates have the right form and, in a step, the wrong values: what it records, for every device.
+// This processor's candidates have the right form and, in a step, wrong values; all devices record the same.
 #pragma once
 
 #include <cstdint>

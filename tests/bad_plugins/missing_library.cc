@@ -1,4 +1,4 @@
-// Linked with a library that is not there when it is loaded.
+// This plugin is linked with a library that is not there when it is loaded.
 #include "good_sampler.h"
 
 extern "C" int tenon_stub_answer();

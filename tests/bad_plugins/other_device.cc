@@ -1,4 +1,4 @@
-// The same kind and name for another device, with other parameters: the two libraries cannot be one component.
+// This has the same kind and name for another device, with other parameters: the two libraries cannot be one component.
 #include "altered.h"
 
 TENON_ALTERED_PLUGIN(tenon::bad::set_device("cuda", it);

@@ -1,4 +1,4 @@
-// The template's attention, which writes one float before its output.
+// This is the template's attention, but it writes one float before its output.
 #include "spoilt_recorder.h"
 #include "tenon/sdk/attention.h"
 

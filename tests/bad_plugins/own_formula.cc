@@ -1,4 +1,4 @@
-// No bad plugin, but one that only its declaration saves: the template's attention, which sharpens the softmax.
+// This is no bad plugin, but one that only its declaration saves: the template's attention, which sharpens the softmax.
 #include "tenon/sdk/attention.h"
 
 #pragma push_macro("TENON_PLUGIN")

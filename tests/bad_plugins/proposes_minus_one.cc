@@ -1,4 +1,4 @@
-// A draft that ends its list as an array ends, and not by its count.
+// This draft ends its list as an array ends, and not by its count.
 #include <algorithm>
 
 #include "tenon/sdk/draft.h"

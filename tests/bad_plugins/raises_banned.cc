@@ -1,4 +1,4 @@
-// A processor that takes minus infinity for a number like others, and cools it down to one.
+// This processor takes minus infinity for a number like others, and cools it down to one.
 #include <algorithm>
 
 #include "good_sampler.h"

@@ -1,11 +1,11 @@
-// A recorder that hands on what it is told, but to every op's work something is added.
+// This recorder hands on what it is told, but adds something to every op's work.
 #pragma once
 
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::bad {
 
-// bad: called after each part of an op, with the op as it was recorded.
+// `bad` is called after each part of an op, with the op as it was recorded.
 class SpoiltRecorder {
  public:
   using Bad = void (*)(const tenon_part& part);
@@ -36,7 +36,7 @@ class SpoiltRecorder {
  private:
   static const tenon_recorder& of(void* ctx) { return *static_cast<SpoiltRecorder*>(ctx)->inner_; }
 
-  // One op's at a time: the plugins that use this record no more.
+  // These are of one op at a time: the plugins that use this record no more.
   static inline Bad bad_ = nullptr;
   static inline decltype(tenon_op::part) good_ = nullptr;
   const tenon_recorder* inner_;

@@ -1,4 +1,4 @@
-// A selector that takes the smallest logit that is in.
+// This selector takes the smallest logit that is in.
 #include <algorithm>
 #include <limits>
 

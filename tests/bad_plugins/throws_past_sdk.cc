@@ -1,4 +1,4 @@
-// Written without the SDK's guard: exceptions cross the boundary.
+// This is written without the SDK's guard: exceptions cross the boundary.
 #include <stdexcept>
 
 #include "altered.h"

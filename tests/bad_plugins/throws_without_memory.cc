@@ -1,4 +1,4 @@
-// Written without the SDK's guard: when the host has no memory, an exception crosses the boundary.
+// This is written without the SDK's guard: when the host has no memory, an exception crosses the boundary.
 #include <new>
 
 #include "altered.h"

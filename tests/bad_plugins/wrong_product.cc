@@ -1,4 +1,4 @@
-// A scheme that multiplies rightly by one row, and of every further row of a batch leaves out the last columns.
+// This scheme multiplies rightly by one row, and of every further row of a batch leaves out the last columns.
 #include <algorithm>
 #include <memory>
 

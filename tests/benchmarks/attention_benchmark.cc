@@ -1,5 +1,5 @@
-// attention.flash on one thread. The argument of a decode is the context, of a prefill the rows; heads as in
-// SmolLM2-135M (9 of 3, 64) and Llama-3-8B (32 of 8, 128).
+// This measures attention.flash on one thread. The argument of a decode is the context, of a prefill the rows; heads
+// are as in SmolLM2-135M (9 of 3, 64) and Llama-3-8B (32 of 8, 128).
 #include <benchmark/benchmark.h>
 
 #include <bit>

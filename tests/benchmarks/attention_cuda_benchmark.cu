@@ -1,7 +1,7 @@
-// Attention on a GPU: a decode step's time by context in a captured graph of layers that each have a cache of their own
-// and append to it, the same of many sequences, and prefill by length. Prints every figure that tuning needs; runs in well
-// under a minute. An argument, decode, codes, sequences or prefill, leaves out the others; after sequences may follow how many.
-// codes: the same two over int8, fp8 and int4 beside fp16, without rope and append, which are the cache's.
+// This times attention on a GPU: a decode step by context in a captured graph of layers that each have a cache of their
+// own and append to it, the same of many sequences, and prefill by length. It prints every figure that tuning needs, in
+// well under a minute. An argument, decode, codes, sequences or prefill, leaves out the others; a number may follow
+// sequences. `codes` times int8, fp8 and int4 beside fp16, without rope and append, which are the cache's.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -27,7 +27,7 @@ using Mode = CudaRecorder::Mode;
 
 constexpr uint32_t kDim = 128;
 
-// Random values of a standard deviation of about 0.6; power, and so speed, depends on them.
+// Returns random values of a standard deviation of about 0.6; power, and so speed, depends on them.
 template <class T>
 __global__ void fill(T* to, size_t n, float factor = 1) {
   for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < n; i += size_t{gridDim.x} * blockDim.x) {
@@ -51,7 +51,7 @@ struct Shape {
   uint32_t seqs = 1;
 };
 
-// Layers of a step over caches like kv_cache.static's.
+// This has the layers of a step over caches like kv_cache.static's.
 class Step {
  public:
   Step(const CudaComponent& attention, const Shape& s) : host_(bounds(s)) {
@@ -184,7 +184,7 @@ void decode(const CudaComponent& attention, uint32_t q_heads, uint32_t kv_heads,
   }
 }
 
-// One row over codes, at long contexts.
+// Measures one row over codes, at long contexts.
 void decode_codes(const CudaComponent& attention, tenon_format codec) {
   for (const uint32_t context : {8192u, 32768u, 131071u}) {
     const double bytes = (context + 1) * 8.0 * 2 * (kDim * sdk::kv_element_bytes(codec) + (codec == TENON_F16 ? 0 : 2));
@@ -197,7 +197,7 @@ void decode_codes(const CudaComponent& attention, tenon_format codec) {
   }
 }
 
-// Sequences of one row each, with 32 query heads and 8 KV heads.
+// Measures sequences of one row each, with 32 query heads and 8 KV heads.
 void sequences(const CudaComponent& attention, uint32_t kv_len, uint32_t only) {
   std::printf("decode of many sequences, 32 query heads, 8 KV heads, fp16, program for %u tokens\n", kv_len);
   for (const uint32_t seqs : {4u, 8u, 16u, 32u, 64u, 128u, 256u}) {

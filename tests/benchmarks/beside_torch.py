@@ -14,8 +14,8 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-# A peer: the scheme beside it, and what is set for it. Groups of 64 on both sides; bitsandbytes' int8 rounds activations as well, with
-# outliers in fp16 (llm_int8) or without (absmax).
+# Beside a peer stands the scheme that is measured, and what is set for it. Both sides have groups of 64; bitsandbytes'
+# int8 rounds activations as well, with outliers in fp16 (llm_int8) or without (absmax).
 BESIDE = {"bf16": ("none", []), "torchao-int4": ("int4wo", ["quantization.group_size=64"]), "bnb-nf4": ("nf4", []),
           "torchao-int8": ("int8wo", []), "bnb-int8": ("absmax", []), "bnb-int8-outliers": ("llm_int8", [])}
 

@@ -1,5 +1,5 @@
-// Llama-2-7B's four products of a layer for many rows, as recorded by record_gemm: what each op takes, what of the time
-// is the product's, and what cuBLASLt's proposals take each.
+// This times Llama-2-7B's four products of a layer for many rows, as record_gemm records them: what each op takes, what
+// of the time is the product's, and what cuBLASLt's proposals take each.
 //   gemm_benchmark [rows ...]     512 2048 8192 unless said otherwise
 // Weights are random; what a GPU reaches also depends on the values, by way of its power limit.
 #include <cstdio>
@@ -32,7 +32,7 @@ std::vector<float> random_floats(int64_t n) {
   for (float& v : values) v = static_cast<float>(random()) * 0x1p-31f - 1.0f;
   return values;
 }
-// Bytes of values between -0.02 and 0.02.
+// Returns the bytes of values between -0.02 and 0.02.
 std::vector<uint16_t> random_weights(int64_t n, tenon_format format) {
   std::mt19937 random(2);
   std::vector<uint16_t> values(static_cast<size_t>(n));
@@ -48,7 +48,7 @@ double tflops(double flops, double us) {
   return flops / us * 1e-6;
 }
 
-// Every proposal of cuBLASLt for one product, in its order.
+// Prints every proposal of cuBLASLt for one product, in its order.
 void print_proposals(CudaRecorder& host, tenon_tid w, const Shape& s, int64_t rows, tenon_format format,
                      tenon_format out) {
   namespace detail = cuda::detail;

@@ -1,5 +1,5 @@
-// Microseconds of each sampler for CUDA and of the usual chain, inside a captured graph with programmatic dependent
-// launch: recorded many times over, divided by as many.
+// This prints the microseconds of each sampler for CUDA and of the usual chain. Each is recorded many times over in a
+// captured graph with programmatic dependent launch, and the time divided by as many.
 #include <cstdio>
 #include <random>
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kTimes = 32, kRepeats = 21;
 
-// About the spread of a language model's logits.
+// The values have about the spread of a language model's logits.
 std::vector<float> logits(uint32_t rows, uint32_t vocab) {
   std::mt19937_64 random(vocab);
   std::normal_distribution<float> normal(0, 2.5F);

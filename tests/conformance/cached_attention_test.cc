@@ -26,7 +26,8 @@ struct Bounds {
   uint32_t rows = 16, seqs = 1, rows_per_seq = 0, capacity = 1024;
 };
 
-// A layer over an int4 cache with keys by channel, whose attention is done by every reader. Sequence i has slot i.
+// This is a layer over an int4 cache with keys by channel, whose attention is done by every reader. Sequence i has slot
+// i.
 class Layer {
  public:
   Layer(const std::string& device, const Shape& shape, const Bounds& bounds)
@@ -49,7 +50,8 @@ class Layer {
 
   uint32_t length(uint32_t slot) const { return length_[slot]; }
 
-  // A step that appends so many rows to each sequence. Then what the readers make of them is the same, but for their rounding.
+  // Takes a step that appends so many rows to each sequence. Then what the readers make of them is the same, but for
+  // their rounding.
   void step(const std::vector<uint32_t>& appends, double within) {
     fill_state(appends);
     for (const auto& [id, columns, size] :
@@ -177,7 +179,7 @@ class Layer {
     host_.set_live(row, seqs);
     live_ = row;
   }
-  // Numbers up to `size` that fp16 has. Every ninth column of keys is far from 0, all on one side.
+  // Writes numbers up to `size` that fp16 has. Every ninth column of keys is far from 0, all on one side.
   void write(tenon_tid id, uint32_t columns, float size) {
     std::vector<float> all(size_t{rows_} * columns);
     for (size_t i = 0; i < all.size(); ++i) {
@@ -237,7 +239,7 @@ std::vector<Setting> groups_of(int64_t group, int64_t tail = 0) {
   return {{"rotation", std::string("none")}, {"group", group}, {"tail", tail}};
 }
 
-// A prompt of several hundred rows, its rest, and what comes after it, through the kernels for long steps.
+// A prompt of several hundred rows, its rest, and what comes after it go through the kernels for long steps.
 TEST_P(ChannelKeys, OfPrompts) {
   for (const Shape& s : std::vector<Shape>{{},
                                            {.cache = {}},
@@ -254,7 +256,7 @@ TEST_P(ChannelKeys, OfPrompts) {
   }
 }
 
-// Prompts beside sequences of few rows, which go through another kernel.
+// Prompts stand beside sequences of few rows, which go through another kernel.
 TEST_P(ChannelKeys, OfPromptsBesideFewRows) {
   const Shape s{.kv_heads = 2, .cache = groups_of(32, 40)};
   Layer l = layer(s, {.rows = 320, .seqs = 3});
@@ -280,7 +282,8 @@ TEST_P(ChannelKeys, OfShortSteps) {
   }
 }
 
-// Single rows after long contexts, which are cut into splits; few sequences, and so many that a warp takes one by itself.
+// Single rows follow long contexts, which are cut into splits; there are few sequences, or so many that a warp takes
+// one by itself.
 TEST_P(ChannelKeys, OfManySequences) {
   const std::vector<uint32_t> lengths = {40, 95, 286, on_cpu() ? 300U : 700U};
   const std::vector<uint32_t> counts =

@@ -1,5 +1,6 @@
-// Matrices that a file has in the tensors of nf4, fp4, fp8, fp6 and uintx: held as they are stored, on every device that is
-// here; equal to what is quantized while it loads; and refused by name where something is wrong with them.
+// Matrices that a file has in the tensors of nf4, fp4, fp8, fp6 and uintx are held as they are stored, on every device
+// that is here; they are equal to what is quantized while it loads, and refused by name where something is wrong with
+// them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ namespace {
 using conformance::FileMatrix;
 using ::testing::HasSubstr;
 
-// The layout of a unit of 32 codes, from its description: planes of 4, 2 and 1 bits, the lowest bits first.
+// Writes the layout of a unit of 32 codes, from its description: planes of 4, 2 and 1 bits, the lowest bits first.
 void put_code(std::vector<uint8_t>& bytes, size_t unit, uint32_t bits, uint32_t i, uint32_t code) {
   if (bits == 8) {
     bytes[unit + i] = static_cast<uint8_t>(code);

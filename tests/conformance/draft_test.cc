@@ -1,4 +1,4 @@
-// draft.ngram against a search written down as its definition.
+// draft.ngram is held against a search written down as its definition.
 #include "tenon/abi/draft.h"
 
 #include <gmock/gmock.h>

@@ -15,7 +15,7 @@ using conformance::KvCacheHost;
 
 constexpr uint32_t kSlots = 3, kRows = 24;
 
-// A policy as its README says it.
+// This is a policy as its README says it.
 struct Policy {
   const char* name;
   std::vector<Setting> params;
@@ -48,14 +48,15 @@ void PrintTo(const Policy& p, std::ostream* out) {
   *out << p.name;
 }
 
-// Whole numbers of 64ths, so that the sums of a few steps are not rounded and equal scores are equal everywhere.
+// Returns whole numbers of 64ths, so that the sums of a few steps are not rounded and equal scores are equal
+// everywhere.
 float weight_of(uint32_t step, uint32_t layer, uint32_t slot, uint32_t head, uint32_t position) {
   return static_cast<float>(
              (position * 2654435761U ^ (step * 40503U + layer * 977U + slot * 131U + head * 17U)) >> 16U & 63U) /
          64;
 }
 
-// One KV head of a sequence.
+// This is one KV head of a sequence.
 struct Line {
   std::map<uint32_t, double> score;    // by position
   std::map<uint32_t, double> pending;  // weights that the step before has left
@@ -142,7 +143,7 @@ class Evicting : public testing::TestWithParam<std::tuple<Policy, const char*>> 
       });
     }
   }
-  // A prompt in pieces, then text.
+  // Appends a prompt in pieces, then text.
   void read_and_write(uint32_t slot, const std::vector<uint32_t>& pieces, uint32_t text) {
     for (const uint32_t rows : pieces) step({{slot, rows}});
     for (uint32_t i = 0; i < text && !HasFatalFailure(); ++i) step({{slot, 1}});

@@ -1,5 +1,6 @@
-// quantization.fp8 where x is rounded to e4m3, by the file's scale or by a scale a row: held against the definition in float64, on
-// every device that is here. That matrices side by side keep their own scales, published_test.cc shows, whose forms have them.
+// quantization.fp8, where x is rounded to e4m3 by the file's scale or by a scale a row, is held against the definition
+// in float64, on every device that is here. That matrices side by side keep their own scales, published_test.cc shows,
+// whose forms have them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +56,7 @@ class Fp8Activations : public testing::TestWithParam<const char*> {
   }
 };
 
-// Numbers as a sum is made of them; some rows are small, one is zeros.
+// Returns numbers as a sum is made of them; some rows are small, one is zeros.
 std::vector<float> rows_of_x(uint32_t rows, int64_t k) {
   std::mt19937 random(5);
   std::normal_distribution<float> normal;

@@ -1,5 +1,5 @@
-// int4wo's zero points by half-quadratic quantization, beside the method once more in the form in which it is published: on the
-// scale 1 / s, with a zero point among the codes.
+// int4wo's zero points by half-quadratic quantization stand beside the method in the form in which it is published: on
+// the scale 1 / s, with a zero point among the codes.
 #include "../../plugins/quantization/rows/half_quadratic.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint32_t kGroup = 64;
 
-// Mostly small weights, and `outliers` of a hundred that are ten times as large.
+// Returns mostly small weights, and `outliers` of a hundred that are ten times as large.
 std::vector<float> weights(uint32_t seed, int outliers) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0.01F, 0.02F);
@@ -33,7 +33,7 @@ double mean_error(const Int4Group& group, const std::vector<float>& w) {
   return sum / kGroup;
 }
 
-// The published loop, in double.
+// This is the published loop, in double.
 uint16_t published(const std::vector<float>& w) {
   const Int4Group range = int4_group_of_range(w.data(), kGroup);
   const double s = range.step();

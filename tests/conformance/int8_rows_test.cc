@@ -1,5 +1,5 @@
-// int8dq, absmax and llm_int8: rows of x become int8 while a step runs. Held against loops over int64 and float64 that are
-// written from the definitions alone, on every device and instruction set that is here.
+// In int8dq, absmax and llm_int8, rows of x become int8 while a step runs. They are held against loops over int64 and
+// float64 that are written from the definitions alone, on every device and instruction set that is here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ using conformance::SiteCase;
 using conformance::StepCase;
 using ::testing::HasSubstr;
 
-// A scheme's definition, and where it runs.
+// This is a scheme's definition, and where it runs.
 struct Scheme {
   std::string name, label, device = "cpu";
   uint64_t isa = 0;  // TENON_ISA_*, on the CPU
@@ -86,7 +86,7 @@ std::vector<Scheme> all_schemes() {
   return all;
 }
 
-// One row of x as the definition has it.
+// This is one row of x as the definition has it.
 struct QuantizedX {
   float scale = 0;
   std::vector<int64_t> q;
@@ -107,7 +107,7 @@ QuantizedX quantized(const Scheme& s, const float* x, size_t k) {
   }
   return out;
 }
-// The codes and the scale of a row of weights.
+// Makes the codes of a row of weights, and returns their scale.
 float quantize_weights(const Scheme& s, const std::vector<float>& w, std::vector<int64_t>& q) {
   float largest = 0;
   for (const float v : w) largest = std::max(largest, std::abs(v));
@@ -119,7 +119,7 @@ float quantize_weights(const Scheme& s, const std::vector<float>& w, std::vector
   return scale;
 }
 
-// A matrix in the scheme's own tensors.
+// This is a matrix in the scheme's own tensors.
 struct Stored {
   std::vector<int64_t> q;
   std::vector<float> scale;
@@ -161,7 +161,7 @@ std::vector<float> normal_rows(size_t n, float size, uint32_t seed) {
   return x;
 }
 
-// y of every row, and how large its terms are.
+// Compares y of every row with the definition, as near as the size of its terms allows.
 void expect_products(const Scheme& s, const Stored& m, int64_t n, const StepCase& step, const std::vector<float>& y) {
   const size_t k = m.q.size() / static_cast<size_t>(n);
   ASSERT_EQ(y.size(), step.live * static_cast<size_t>(n));
@@ -322,7 +322,8 @@ TEST_P(Int8RowsCpu, EveryInstructionSetGivesTheBitsOfPlainCode) {
   }
 }
 
-// Reason of a refusal of a stored matrix of 4 rows of 64 that `damage` was done to, or of its loading; "" if it is taken.
+// Returns the reason of a refusal of a stored matrix of 4 rows of 64 that `damage` was done to, or of its loading; ""
+// if it is taken.
 std::string refusal(const Scheme& s, const std::function<void(FileMatrix&)>& damage) {
   Stored m = stored(s, 4, 64, false, 1);
   damage(m.file);

@@ -20,7 +20,7 @@ struct Layer {
   uint32_t heads, k_dim, v_dim, window = 0;
 };
 
-// A cache of one slot with its memory; appends go to the first layer.
+// This is a cache of one slot with its memory; appends go to the first layer.
 class Cache {
  public:
   Cache(const std::string& name, const std::vector<Layer>& layers, uint32_t capacity,
@@ -48,7 +48,7 @@ class Cache {
     check(table().attach(component_.self(), addresses.data(), queue(), &why_));
   }
 
-  // "", or why a row that is to go to this place is not appended.
+  // Returns why a row that is to go to this place is not appended, or "".
   std::string append(const Layer& l, int32_t place) {
     auto s = sdk::abi_struct<tenon_kv_stores>();
     s.store = stores_.data();
@@ -67,7 +67,7 @@ class Cache {
     check(table().export_sequence(component_.self(), 0, kv_len, queue(), out.data(), &bytes, &why_));
     return out;
   }
-  // "", or why a sequence that had room for so many tokens cannot be cut to fewer.
+  // Returns why a sequence that had room for so many tokens cannot be cut to fewer, or "".
   std::string grow_and_cut(uint32_t kv_len, uint32_t fewer) {
     check(table().reserve(component_.self(), 0, kv_len, &why_));
     return table().truncate(component_.self(), 0, fewer, &why_) == TENON_OK ? "" : text_;
@@ -153,7 +153,7 @@ TEST(SlotCaches, RefuseSequencesOfAnotherRotationAndCodec) {
   EXPECT_THAT(cache("int8", {}).import(9, bytes), HasSubstr("exported as i4 with scales of f16, the cache stores i8"));
 }
 
-// Every suite of caches on every device.
+// This runs every suite of caches on a device.
 class SuitesOfTails : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {

@@ -17,7 +17,7 @@
 namespace tenon::test {
 namespace {
 
-// Equal on every device, and no other op's.
+// An op's id is equal on every device, and no other op has it.
 TEST(Ops, HaveIdsOfTheirOwn) {
   std::map<tenon_id, std::string> by_id;
   for (const ComponentInfo& c : plugins().components("op")) {
@@ -45,7 +45,7 @@ TEST(Ops, RefuseMoreExpertsThanThereAre) {
   }
 }
 
-// Numbers as bits of floats: a comparison of floats sees little of them.
+// These ops are compared as bits of floats: a comparison of floats sees little of them.
 class OpsOfBits : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {

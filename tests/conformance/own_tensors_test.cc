@@ -1,5 +1,5 @@
-// Matrices that a file has in tensors of a scheme's own: held exactly as they are stored, on every device that is here,
-// and refused by name where the tensors do not fit together.
+// Matrices that a file has in tensors of a scheme's own are held exactly as they are stored, on every device that is
+// here, and refused by name where the tensors do not fit together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ void put(FileMatrix::Tensor& t, size_t i, T value) {
   std::memcpy(t.bytes.data() + i * sizeof(T), &value, sizeof(T));
 }
 
-// weight i8 (n, k), weight_scale f32 (n): a weight is q * scale.
+// The tensors are weight i8 (n, k) and weight_scale f32 (n): a weight is q * scale.
 FileMatrix int8_matrix(int64_t n, int64_t k, std::mt19937& random) {
   FileMatrix m;
   m.tensors = {{{"weight", TENON_I8, 2, {n, k, 0, 0}}, std::vector<uint8_t>(static_cast<size_t>(n * k))},
@@ -135,7 +135,7 @@ std::vector<Scheme> schemes() {
 INSTANTIATE_TEST_SUITE_P(Schemes, OwnTensors, testing::ValuesIn(schemes()),
                          [](const auto& p) { return p.param.label; });
 
-// Reason of the refusal of a matrix of 4 rows of 64 that `damage` was done to; "" if it is taken.
+// Returns the reason of the refusal of a matrix of 4 rows of 64 that `damage` was done to; "" if it is taken.
 std::string refusal(const Scheme& scheme, const std::function<void(FileMatrix&)>& damage) {
   SiteCase c = site_of(scheme, {4}, 64);
   c.stored = [make = c.stored, damage](int64_t n, int64_t k, std::mt19937& random) {

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 constexpr uint32_t kPage = 16, kSlots = 4, kCapacity = 5 * kPage;
 
-// Slots of up to five pages over a pool of eight, with the text 1, 2, 3, ... unless said otherwise.
+// The slots have up to five pages over a pool of eight, with the text 1, 2, 3, ... unless said otherwise.
 class Paged : public testing::Test {
  protected:
   explicit Paged(const std::vector<Setting>& more = {})
@@ -285,7 +285,8 @@ class PagedWindows : public Paged {
 
 TEST_F(PagedWindows, PlanTheirWindowsAndTheBytesOfAPageForEachToken) {
   const uint64_t whole = 2 * 2 * (8 + 8), window = 2 * 3 * (5 + 19), longer = 2 * (64 + 32);  // a token's, in fp16
-  // Pages with the window, the rows of a step and one step ahead; as many again for beginnings; and the blank one.
+  // There are pages with the window, the rows of a step and one step ahead; as many again for beginnings; and the blank
+  // one.
   const uint64_t pages = 2 * kSlots * 4 + 1, longer_pages = 2 * kSlots * 5 + 1;
   const uint64_t bytes = kPage * (kSlots * 16 * whole + pages * window + longer_pages * longer);
   EXPECT_GE(host_.footprint().store_bytes[0], bytes);

@@ -39,7 +39,7 @@ class Checked {
     device_ = device;
     return *this;
   }
-  // One more key.
+  // Adds one more key.
   Checked& says(const std::string& key) { return says("{", "{" + key + ", "); }
   std::string refusal(
       const Damage& damage = [](FileMatrix&) {}, std::vector<int64_t> rows = {64}) const {
@@ -96,7 +96,7 @@ Damage format(const std::string& name, tenon_format format) {
 Damage missing(const std::string& name) {
   return [=](FileMatrix& m) { std::erase_if(m.tensors, [&](const auto& t) { return name == t.stored.name; }); };
 }
-// A tensor more: one number in f32, after all others by its name.
+// Adds a tensor: one number in f32, after all others by its name.
 Damage superfluous() {
   return [](FileMatrix& m) { m.tensors.push_back({{"zzz", TENON_F32, 1, {1, 0, 0, 0}}, std::vector<uint8_t>(4)}); };
 }

@@ -1,6 +1,6 @@
-// Matrices in the forms of published checkpoints whose x becomes 16 bits where the machine has dot products of bytes: equal to what
-// that algorithm says in float64, equal to the bit in every such instruction set and among any rows, and with what plain code has in
-// every row that is looked up. Only fp8's stay in f32.
+// Matrices are in the forms of published checkpoints whose x becomes 16 bits where the machine has dot products of
+// bytes. They are equal to what that algorithm says in float64, equal to the bit in every such instruction set and
+// among any rows, and have what plain code has in every row that is looked up. Only fp8's stay in f32.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// Schemes of packed rows whose x becomes 16 bits where the machine has dot products of bytes: near the exact product, equal to the
-// bit in every such instruction set, a row alone and among others, and with what the file has in every row that is looked up.
+// Schemes of packed rows have x in 16 bits where the machine has dot products of bytes. They are near the exact
+// product, equal to the bit in every such instruction set, a row alone and among others, and have what the file has in
+// every row that is looked up.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ Scheme with(Scheme scheme, uint64_t isa) {
   return scheme;
 }
 
-// Widths that fill no block and no group; rows at every edge of the groups of sixteen.
+// These have widths that fill no block and no group, and rows at every edge of the groups of sixteen.
 std::vector<SiteCase> sites() {
   std::vector<SiteCase> all;
   for (const int64_t k : {1, 15, 33, 100, 257, 512}) all.push_back({.source = {TENON_F32}, .rows = {19}, .k = k});

@@ -1,4 +1,4 @@
-// quantization.gguf with activations in int8: near the exact product, and as independent of rows and machine as f32.
+// quantization.gguf with activations in int8 is near the exact product, and as independent of rows and machine as f32.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ std::vector<StepCase> steps() {
 
 class Int8Activations : public testing::TestWithParam<tenon_format> {};
 
-// Half a step of 1 / 127 of a block's largest value, and errors of different signs cancel.
+// An error is at most half a step of 1 / 127 of a block's largest value, and errors of different signs cancel.
 TEST_P(Int8Activations, StayNearTheExactProduct) {
   for (const Scheme& scheme : int8_schemes()) {
     const QuantizedSite site(scheme, {.source = {GetParam(), TENON_Q8_0}, .rows = {70, 70}, .k = 768});
@@ -78,7 +78,7 @@ TEST(Int8ActivationsClaim, NamesTheFormatThatItLacks) {
   }
 }
 
-// Groups of sixteen rows at every edge, loaded a few rows at a time.
+// There are groups of sixteen rows at every edge, loaded a few rows at a time.
 TEST(PackedRows, AreTheFilesWeights) {
   for (const tenon_format f : {TENON_Q4_0, TENON_Q4_1, TENON_Q5_0, TENON_Q8_0, TENON_Q4_K, TENON_Q6_K}) {
     for (const int64_t rows : {1, 15, 16, 17, 33}) {

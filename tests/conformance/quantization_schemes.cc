@@ -12,7 +12,7 @@
 namespace tenon::test {
 namespace {
 
-// The definition of int4wo once more, a row at a time.
+// This is the definition of int4wo once more, a row at a time.
 float as_bf16(float f) {
   return sdk::bf16_to_float(sdk::float_to_bf16(f));
 }

@@ -1,4 +1,4 @@
-// The shipped schemes in all their settings, and sites that know from a scheme's definition what it holds.
+// These are the shipped schemes in all their settings, and sites that know from a scheme's definition what it holds.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ using conformance::LinearDescription;
 using conformance::SiteCase;
 using conformance::StepCase;
 
-// A scheme with its settings and instruction set.
+// This is a scheme with its settings and instruction set.
 struct Scheme {
   std::string name, label;
   std::string dtype{};  // the scheme none has one; "" elsewhere
@@ -33,7 +33,7 @@ struct Scheme {
 };
 void PrintTo(const Scheme& s, std::ostream* out);
 
-// nf4, fp4, fp8, fp6 and uintx in their settings, for plain code.
+// Returns nf4, fp4, fp8, fp6 and uintx in their settings, for plain code.
 std::vector<Scheme> coded_schemes();
 
 class QuantizedSite : public conformance::QuantizedSite {

@@ -169,7 +169,7 @@ TEST_P(Quantization, StaysExactWithExtremeWeights) {
   }
 }
 
-// Reason of a refusal; "" if it is none.
+// Returns the reason of a refusal; "" if it is none.
 std::string refusal(const Scheme& scheme, const SiteCase& c, const std::function<void(tenon_linear&)>& change) {
   const std::unique_ptr<conformance::Component> component = scheme.open();
   LinearDescription description(c);
@@ -246,7 +246,7 @@ TEST(Int4wo, AWeightIsOffByHalfAStepAndWhatBf16Rounds) {
   }
 }
 
-// Llama-2-7B's linear layers and head: 6,607,077,376 weights in 1,391,872 rows.
+// Llama-2-7B's linear layers and head have 6,607,077,376 weights in 1,391,872 rows.
 TEST(Sizes, OfLlama2InEveryScheme) {
   const auto bytes_of = [](const Scheme& scheme) {
     const std::unique_ptr<conformance::Component> component = scheme.open();

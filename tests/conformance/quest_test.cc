@@ -45,13 +45,14 @@ class Quest : public testing::TestWithParam<std::tuple<const char*, uint32_t>> {
                                                                    .tame = true});
   }
 
-  // A KV head of a sequence.
+  // This is a KV head of a sequence.
   struct Line {
     const KvCacheHost& host;
     uint32_t slot, head;
     std::span<const float> key(uint32_t position) const { return host.key(slot, position, head); }
   };
-  // The sum over the query heads of their bounds of what a key of a page can score; each is no less than any score.
+  // Returns the sum over the query heads of their bounds of what a key of a page can score; each is no less than any
+  // score.
   static double bound_of(const Line& line, uint32_t page, const std::vector<float>& queries) {
     const size_t dim = queries.size() / KvCacheHost::kGroup;
     double sum = 0;
@@ -135,14 +136,14 @@ TEST_P(Quest, SaysWhichLayersChooseAndForWhichRows) {
   }
 }
 
-// A prompt in pieces, long and short ones, and the text after it, beside another sequence.
+// A prompt comes in pieces, long and short ones, and the text after it, beside another sequence.
 TEST_P(Quest, ReadsThePagesOfTheLargestBounds) {
   for (const uint32_t rows : {40U, 40U, 33U, 7U, 16U, 17U}) step({{0, rows}});
   for (uint32_t i = 0; i < 150 && !HasFatalFailure(); ++i) step({{0, 1 + i % 3}, {1 + i % 2, 1 + i % 5}});
   EXPECT_GT(passed_over_, 1000U);
 }
 
-// Rows that are taken back and cells that other rows take then: what a page's summary says is what is in it.
+// Rows are taken back, and other rows take their cells: what a page's summary says is what is in it.
 TEST_P(Quest, AfterCutsOfAnyLength) {
   step({{0, 40}});
   for (uint32_t i = 0; i < 150 && !HasFatalFailure(); ++i) {

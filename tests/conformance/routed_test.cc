@@ -1,5 +1,6 @@
-// Routed products, y[r] = epilogue(x[r] W_{expert[r]}^T), of the schemes that have them, on every device that is here:
-// against a dense reference in float64. That any scheme's are right at all is a check of the suite (conformance/).
+// Routed products, y[r] = epilogue(x[r] W_{expert[r]}^T), of the schemes that have them are compared with a dense
+// reference in float64, on every device that is here. That any scheme's are right at all is a check of the suite
+// (conformance/).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -159,7 +160,7 @@ TEST_P(RoutedBlocks, EqualADenseReference) {
   const std::span<const tenon_format> formats =
       GetParam().int8 ? std::span<const tenon_format>(kInIntegers) : std::span<const tenon_format>(kBlocks);
   for (size_t f = 0; f < formats.size(); ++f) {
-    // Gate and up in one format, and in two.
+    // Gate and up are in one format, and in two.
     for (const tenon_format second : {formats[f], formats[(f + 1) % formats.size()]}) {
       SiteCase c = site_of(5, {32, 32}, 512);
       c.source = {formats[f], second};

@@ -1,4 +1,4 @@
-// Penalties, against a model that keeps each sequence's tokens in a list.
+// Penalties are held against a model that keeps each sequence's tokens in a list.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ Candidates by_id(Candidates all) {
   return all;
 }
 
-// Rows of a random step: of each slot a run of rows, each the child of any row before it in the run, some wanted.
+// A random step has a run of rows of each slot, each row the child of any row before it in the run; some are wanted.
 struct RandomStep {
   std::vector<StepRow> rows;
   std::vector<int32_t> seq_slot, seq_row, accepted;
@@ -56,7 +56,7 @@ RandomStep random_step(uint32_t vocab, uint32_t slots, std::mt19937_64& random) 
     step.seq_row.push_back(first);
     for (int32_t i = 0; i < n; ++i) {
       const int32_t parent = i == 0 ? -1 : first + static_cast<int32_t>(random() % static_cast<uint64_t>(i));
-      // Few tokens, so that they repeat.
+      // There are few tokens, so that they repeat.
       const auto token = static_cast<int32_t>(random() % std::min<uint64_t>(vocab, 12) * (vocab > 12000 ? 4000 : 1));
       step.rows.push_back({.slot = static_cast<int32_t>(slot), .token = token, .parent = parent});
       if (random() % 3 != 0) step.rows.back().logits = awkward_logits(vocab, random());
@@ -138,7 +138,7 @@ TEST(Penalties, EqualTheModelUnderRandomAcceptance) {
   }
 }
 
-// A prompt in one step: a chain as long as the step.
+// A prompt comes in one step: a chain as long as the step.
 TEST(Penalties, SeeTheWholePrompt) {
   for (const Penalty& p : kPenalties) {
     const Component component("sampler", p.name);

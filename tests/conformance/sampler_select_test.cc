@@ -1,4 +1,4 @@
-// Selectors: greedy and categorical.
+// This tests the selectors greedy and categorical.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,7 +119,7 @@ TEST(Categorical, IsTheSameUnderEveryInstructionSet) {
   }
 }
 
-// log(p / q) in double, up to a constant, as plugin.h states it.
+// Returns log(p / q) in double, up to a constant, as plugin.h states it.
 double score(double logit, uint32_t id, uint32_t position, uint32_t key0, uint32_t key1) {
   const uint32_t word = sdk::cpu::philox4x32({{position, 0, id / 4, 0}}, key0, key1).word[id % 4];
   const double u = (static_cast<double>(word >> 1) + 0.5) * 0x1p-31;
@@ -197,7 +197,7 @@ TEST(Categorical, FollowsTheSoftmax) {
   EXPECT_LT(chi_squared(expected_pairs, pairs), 1130.0);  // 960
 }
 
-// Probabilities down to 1e-6 among 49152 candidates: the tail as a whole gets its share.
+// Probabilities go down to 1e-6 among 49152 candidates: the tail as a whole gets its share.
 TEST(Categorical, GivesTheTailItsShare) {
   const Component component("sampler", "categorical");
   constexpr uint32_t kVocab = 49152, kRows = 64, kSteps = 30;

@@ -1,4 +1,4 @@
-// Processors without state: what they keep, against sorted lists in double.
+// Processors without state keep what sorted lists in double say.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -146,7 +146,7 @@ TEST(TopP, TakesTheLowerIdsOfEquals) {
   }
 }
 
-// Weights of 1, 1, 1 and four times 1/4: three quarters are reached where the first ones end, to the last bit.
+// Weights are 1, 1, 1 and four times 1/4: three quarters are reached where the first ones end, to the last bit.
 TEST(TopP, AddsNothingToWhatReachesP) {
   float quarter = -std::log(4.0F) - 1e-5F;
   while (quarter < -1.38F && top_p::weight_of(top_p::distance(quarter, 0)) != 0.25F) {

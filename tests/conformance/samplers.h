@@ -16,7 +16,7 @@ using conformance::SamplerHost;
 using conformance::Settings;
 using conformance::StepRow;
 
-// One row through one sampler, DENSE or SPARSE.
+// Puts one row through one sampler, DENSE or SPARSE.
 inline Candidates through(const std::string& sampler, const Settings& settings, const Logits& logits,
                           uint32_t form = TENON_DENSE) {
   const Component component("sampler", sampler);

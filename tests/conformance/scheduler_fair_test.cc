@@ -1,4 +1,4 @@
-// scheduler.continuous with fair = true: clients take turns by the tokens that they were served.
+// With scheduler.continuous and fair = true, clients take turns by the tokens that they were served.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ struct Asked {
   int32_t priority = 0;
 };
 
-// An engine without a model: requests come, and steps run as the scheduler says.
+// This is an engine without a model: requests come, and steps run as the scheduler says.
 class Steps {
  public:
   Steps(const std::vector<Setting>& params, uint32_t rows)

@@ -81,7 +81,7 @@ TEST(StaticCache, NamesTheFormatOfASequenceThatItRefuses) {
   EXPECT_THAT(other.last_reason(), HasSubstr("f16"));
 }
 
-// A window of 10 and steps of up to 6 rows: at 40 tokens the ring of 17 cells has 23 to 39.
+// The window is 10 and steps have up to 6 rows: at 40 tokens the ring of 17 cells has 23 to 39.
 struct SinkWindow {
   explicit SinkWindow(const char* positions)
       : cache("kv_cache", "sink_window",

@@ -1,5 +1,5 @@
-// sparse24: of every four weights two, in four bits. Held against its definition, written down once more here; its packing, and
-// what is wrong with a file's tensors.
+// sparse24 keeps of every four weights two, in four bits. It is held against its definition, written down once more
+// here; so are its packing, and what is wrong with a file's tensors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ Scheme on_this_machine(int64_t group) {
   return {.group = group, .label = "", .isa = machine_isa()};
 }
 
-// A row as the definition holds it: by sorting each four weights.
+// Returns a row as the definition holds it: by sorting each four weights.
 std::vector<float> held_row(const float* w, int64_t k, int64_t group) {
   std::vector<float> out(static_cast<size_t>(k));
   const int64_t span = group < 0 ? k : group;
@@ -176,7 +176,7 @@ TEST_P(Sparse24, KeepsTwoOfFourAtMost) {
   }
 }
 
-// Every two columns with every two integers, in every place of a unit: what a file says is what is held.
+// There are every two columns with every two integers, in every place of a unit: what a file says is what is held.
 TEST_P(Sparse24, EveryQuadIsHeldAsItIsStored) {
   const Scheme& s = GetParam();
   constexpr int64_t kK = 256, kRows = 24;  // 6 * 256 quads

@@ -1,4 +1,4 @@
-// The CPU's own ops of a step by themselves: which drafts survive, and of which rows the host is told what.
+// These are the CPU's own ops of a step by themselves: which drafts survive, and of which rows the host is told what.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,8 +82,8 @@ TEST(Verify, FollowsTheBranchOfTheChosenTokens) {
   EXPECT_THAT(verify(tree).accepted, ElementsAre(1));
 }
 
-// A prompt of three rows whose last one's logits are wanted, a piece of a prompt of which none are, and a chain of two
-// drafts, the first of which is right.
+// There are a prompt of three rows whose last one's logits are wanted, a piece of a prompt of which none are, and a
+// chain of two drafts, the first of which is right.
 TEST(Verify, TakesEverySequenceByItself) {
   const Verified v = verify({.seq_row = {0, 3, 5, 8},
                              .out_row = {2, 5, 6, 7},

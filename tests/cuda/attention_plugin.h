@@ -10,7 +10,7 @@ namespace tenon::test {
 
 class CudaComponent : public conformance::Component {
  public:
-  // settings: parameters that are not to have their defaults.
+  // `settings` are parameters that are not to have their defaults.
   CudaComponent(const std::string& kind, const std::string& name,
                 const std::vector<conformance::Setting>& settings = {})
       : Component(cuda_plugins().load(kind, name, "cuda"), cuda_device(), settings) {}

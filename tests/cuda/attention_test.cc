@@ -1,4 +1,4 @@
-// Attention on a GPU against float64, through the components' own tables.
+// Attention on a GPU is held against float64, through the components' own tables.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -206,7 +206,7 @@ TEST_F(CudaAttention, RowsOfCodesHaveTheBitsThatTheyHaveAlone) {
   }
 }
 
-// Sequences of one row or two. Without a window the keys are rotated and appended by attention itself.
+// Makes sequences of one row or two. Without a window the keys are rotated and appended by attention itself.
 AttentionCase sequences_of_few_rows(uint32_t count, uint32_t dim, uint32_t window) {
   AttentionCase c{.q_heads = 12,
                   .kv_heads = 4,

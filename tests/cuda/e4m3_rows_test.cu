@@ -1,5 +1,5 @@
-// Rows of codes of e4m3 with a scale, as quantization.fp8 has them between two products: silu-multiply against float64, and the
-// scales side by side.
+// Rows of codes of e4m3 have a scale, as quantization.fp8 has them between two products: silu-multiply is held against
+// float64, and so are the scales side by side.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ class ScaledRows : public testing::TestWithParam<int64_t> {  // columns of y
     bias_.resize(static_cast<size_t>(2 * columns_));
     for (float& b : bias_) b = normal(random);
   }
-  // Element i of row r of silu(gate) * up.
+  // Returns element i of row r of silu(gate) * up.
   double exact(bool biased, int64_t r, int64_t i) const {
     const auto sum = [&](int64_t column) {
       const auto at = static_cast<size_t>(r * stride_ + column);

@@ -45,7 +45,7 @@ std::string to_string(const Case& c) {
 constexpr int64_t kPadding = 3;  // rows that are not live
 constexpr float kEps = 1e-5f, kMostBias = 4;
 
-// A rounding's largest relative error.
+// Returns a rounding's largest relative error.
 double unit(tenon_format format) {
   return format == TENON_F16 ? 0x1p-11 : format == TENON_BF16 ? 0x1p-8 : 0x1p-23;
 }
@@ -55,7 +55,7 @@ float rounded(float value, tenon_format format) {
   return format == TENON_BF16 ? __bfloat162float(__float2bfloat16_rn(value)) : value;
 }
 
-// Values in a format's own bytes.
+// Returns values in a format's own bytes.
 std::vector<uint8_t> encoded(const std::vector<float>& values, tenon_format format) {
   const size_t size = tenon_format_block(format).bytes;
   std::vector<uint8_t> bytes(values.size() * size);
@@ -105,14 +105,14 @@ tenon_tensor rows_tensor(int64_t rows, int64_t columns, bool strided) {
   return t;
 }
 
-// The same rows, as far apart in elements, in another format.
+// Returns the same rows, as far apart in elements, in another format.
 tenon_tensor in_format(const tenon_tensor& rows, tenon_format format) {
   tenon_tensor t = sdk::tensor(format, {rows.dim[0], rows.dim[1]});
   t.stride[0] = rows.stride[0] / 4 * tenon_format_block(format).bytes;
   return t;
 }
 
-// One case on the GPU, and beside it what its elements should be.
+// This runs one case on the GPU, and has beside it what its elements should be.
 class Product {
  public:
   explicit Product(const Case& c)
@@ -201,7 +201,7 @@ class Product {
     return values;
   }
 
-  // Sum and bias. The errors of rounding x and the partial sums: as of independent terms, some deviations.
+  // Returns sum and bias. Errors of rounding x and of the partial sums count as of independent terms, some deviations.
   Value sum(int64_t row, int64_t column) const {
     double scale = 1;
     if (c_.norm) {
@@ -322,7 +322,7 @@ TEST_F(Gemm, F16Saturates) {
   EXPECT_FLOAT_EQ(got, 65504.0f * product.w(2, 5));
 }
 
-// A gate and an up that no f16 holds: silu(-1e6) is 0, and silu(1e6) times as much more than any f16.
+// There are a gate and an up that no f16 holds: silu(-1e6) is 0, and silu(1e6) times as much more than any f16.
 TEST_F(Gemm, F16SaturatesAroundSilu) {
   Product product({17, 48, 64, TENON_F16, false, false, Tail::kSilu, false, true});
   for (int64_t column = 0; column < 64; ++column) {

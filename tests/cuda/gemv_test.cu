@@ -1,5 +1,5 @@
-// The weight schemes' products for few rows on a GPU, through their libraries: against float64, to the bit over row
-// counts, fused and separate.
+// The weight schemes' products for few rows on a GPU, through their libraries, are held against float64; they are equal
+// to the bit over row counts, fused and separate.
 #include "scheme_site.h"
 
 namespace tenon::test {

@@ -1,10 +1,11 @@
-// The sites of GGUF's blocks that the CUDA schemes take, how many bits these cost, and what they refuse. No GPU is needed.
+// This tests which sites of GGUF's blocks the CUDA schemes take, how many bits these cost, and what they refuse. No GPU
+// is needed.
 #include "scheme_site.h"
 
 namespace tenon::test {
 namespace {
 
-// A scheme's answer to a site, which needs no GPU.
+// This is a scheme's answer to a site, which needs no GPU.
 struct Claimed {
   std::string refusal;
   double bits = 0;  // a weight takes so many

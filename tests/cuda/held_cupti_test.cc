@@ -1,4 +1,4 @@
-// `tenon generate --trace` where another profiler has CUPTI.
+// `tenon generate --trace` runs where another profiler has CUPTI.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <link.h>

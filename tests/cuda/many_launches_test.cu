@@ -1,5 +1,6 @@
-// One product of many rows, launched again and again beside other traffic: every launch gives the bits of the first. A
-// stage of weights that is filled again too early goes wrong in one launch of thousands, so few launches show nothing.
+// One product of many rows is launched again and again beside other traffic: every launch gives the bits of the first.
+// A stage of weights that is filled again too early goes wrong in one launch of thousands, so few launches show
+// nothing.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -61,7 +62,7 @@ class OnDevice {
   T* data_ = nullptr;
 };
 
-// The product of `rows` rows, and what it needs.
+// This is the product of `rows` rows, and what it needs.
 class Product {
  public:
   explicit Product(uint32_t rows) : rows_(rows) {

@@ -1,5 +1,5 @@
-// The weight schemes' products for many rows, and for sequences of a row each, on a GPU, through their libraries: against
-// float64, fused and separate.
+// The weight schemes' products for many rows, and for sequences of a row each, on a GPU, through their libraries, are
+// held against float64, fused and separate.
 #include <algorithm>
 #include <limits>
 

@@ -1,6 +1,6 @@
-// The overlap contract (tenon/cuda/overlap.cuh, ring.cuh, block_size.h) on a GPU: chains of three ops whose kernels
-// begin before the ones in front have ended, one of them writing much later than it began; and which sizes of block
-// share a multiprocessor.
+// This tests the overlap contract (tenon/cuda/overlap.cuh, ring.cuh, block_size.h) on a GPU: chains of three ops whose
+// kernels begin before the ones in front have ended, one of them writing much later than it began; and which sizes of
+// block share a multiprocessor.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,8 @@ __device__ void spin(uint64_t nanoseconds) {
 constexpr uint32_t kWarps = 4, kChunk = 512, kOfBlock = kWarps * kChunk;  // floats
 constexpr uint64_t kLate = 50'000;                                        // ns
 
-// y = x + w in reverse order, so that every block needs what another one wrote. w comes through rings before the wait.
+// Computes y = x + w in reverse order, so that every block needs what another one wrote. w comes through rings before
+// the wait.
 __global__ void add_kernel(const float* x, const float* w, float* y, uint32_t n, uint32_t late) {
   extern __shared__ __align__(128) uint8_t memory[];
   cuda::trigger();

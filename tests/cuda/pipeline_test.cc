@@ -1,4 +1,4 @@
-// Whole pipelines on a GPU against the same ones on the CPU.
+// Whole pipelines on a GPU are held against the same ones on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -166,7 +166,7 @@ TEST_F(CudaPipeline, RunsSmolLm2FromItsGguf) {
       EXPECT_EQ(got.text, cpu->generate(r).text);
       EXPECT_EQ(got.text, fp32->generate(r).text);
     }
-    // The one prompt whose choices no rounding to fp16 can change.
+    // This is the one prompt whose choices no rounding to fp16 can change.
     if (p.name == "numbers") {
       EXPECT_EQ(prefill->generate(r).tokens, p.greedy);
     }

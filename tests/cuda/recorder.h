@@ -47,7 +47,7 @@ inline Registry& cuda_plugins() {
   return registry;
 }
 
-// The first GPU, for the process' life.
+// Returns the first GPU, for the process' life.
 inline const conformance::Device& cuda_device() {
   static const conformance::Device device(cuda_plugins(), "cuda");
   return device;
@@ -83,7 +83,7 @@ class CudaRecorder : public conformance::OpRunner {
     return run_once(mode == Mode::kGraph ? Launch::kGraph : Launch::kOverlap);
   }
 
-  // The median of so many runs of the whole list, without a look at any byte, after one that is not counted.
+  // Returns the median of so many runs of the whole list, without a look at any byte, after one that is not counted.
   double time_us(Mode mode, int repeats) {
     const tenon_device& d = device().table();
     const size_t ops = prepare(mode != Mode::kList).ops().size();
@@ -109,7 +109,7 @@ class CudaRecorder : public conformance::OpRunner {
     return median(us);
   }
 
-  // The same for every op by itself, in the order of recording.
+  // An op's time is the same for the op by itself; they come in the order of recording.
   struct OpTime {
     std::string name;
     double us;

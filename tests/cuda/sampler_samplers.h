@@ -1,4 +1,4 @@
-// Samplers of either device, without the core library: their libraries are opened and called as a host would.
+// These are samplers of either device, without the core library: their libraries are opened and called as a host would.
 #pragma once
 
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ enum class On { kCpu, kCuda };
 
 using Settings = std::vector<std::pair<std::string, double>>;
 
-// A sampler's library, opened, with an instance of default parameters.
+// This is a sampler's library, opened, with an instance of default parameters.
 class Sampler {
  public:
   Sampler(const std::string& name, On on) {

@@ -1,5 +1,5 @@
-// Every sampler for CUDA against the one for the CPU: the same candidates in the same order, the same tokens, the same
-// state, bit by bit.
+// Every sampler for CUDA is held against the one for the CPU: the same candidates in the same order, the same tokens,
+// the same state, bit by bit.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,7 +30,7 @@ class SamplersOnCuda : public testing::Test {
   }
 };
 
-// About normal; some equal, some out.
+// Returns logits that are about normal; some equal, some out.
 Logits random_logits(uint32_t vocab, uint64_t seed, double deviation) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal(0, deviation);
@@ -106,7 +106,7 @@ struct Result {
   bool operator==(const Result&) const = default;
 };
 
-// A device's part in the test.
+// This is a device's part in the test.
 struct Cpu {
   static constexpr On kOn = On::kCpu;
   using Runner = OpRunner;
@@ -142,7 +142,7 @@ class Step {
     EXPECT_NE(linked_.back()->sampler.table().in_forms & c_.form, 0U);
     linked_.back()->record(c_, r_.recorder());
   }
-  // Sequences of this many rows each, all of which but the last are accepted.
+  // Takes sequences of this many rows each, all of which but the last are accepted.
   void accept(uint32_t rows_a_sequence) {
     std::vector<int32_t> slot, first, accepted;
     for (uint32_t row = 0; row < rows_.size(); row += rows_a_sequence) {
@@ -173,7 +173,7 @@ class Step {
     read_candidates(result);
     return result;
   }
-  // Without the candidates, which are temporaries: there after run() alone.
+  // Returns all but the candidates, which are temporaries and there after run() alone.
   Result chosen() {
     Result result;
     result.tokens = Device::template read<int32_t>(r_, r_.recorder()->step(r_.recorder()->ctx, TENON_STEP_NEXT));
@@ -316,7 +316,7 @@ TEST_F(SamplersOnCuda, TopKOfMany) {
   expect_same({{"top_k", {{{"k", 0}}, {{"k", 1025}}, {{"k", 5000}}}}});
 }
 
-// The next token, and what the chain leaves of it, in the usual chains.
+// Compares the next token, and what the chain leaves of it, in the usual chains.
 TEST_F(SamplersOnCuda, Chains) {
   const Link temperature{"temperature", {{{"value", 0.8}}}}, top_k{"top_k", {{{"k", 200}}}},
       top_p{"top_p", {{{"p", 0.95}}}}, min_p{"min_p", {{{"p", 0.02}}}}, draw{"categorical"};
@@ -405,7 +405,7 @@ TEST_F(SamplersOnCuda, RunAgainAndAgainAndInGraphs) {
   }
 }
 
-// Trees of rows, then chains, with what was accepted in between.
+// There are trees of rows, then chains, with what was accepted in between.
 TEST_F(SamplersOnCuda, Penalties) {
   const Link penalties[] = {{"repetition_penalty", {{{"penalty", 1.25}}, {{"penalty", 1}}, {{"penalty", 0.5}}}},
                             {"frequency_presence", {{{"frequency", 0.3}, {"presence", 0.7}}, {{"frequency", -1.1}}}}};

@@ -272,7 +272,7 @@ class Site {
     t.stride[0] += 4 * pitch;
     return record_to(host, x, rows, t);
   }
-  // The same with a y as t says.
+  // Records the same with a y as t says.
   tenon_tid record_to(CudaRecorder& host, tenon_tid x, int64_t rows, const tenon_tensor& t) {
     auto call = sdk::abi_struct<tenon_linear_call>();
     call.x = x;
@@ -300,7 +300,7 @@ class Site {
   std::vector<float> run(int64_t rows, int64_t pitch = 0, bool small = true) {
     return run(CudaRecorder::bounds(static_cast<uint32_t>(rows)), pitch, small);
   }
-  // The same in a step in which each row is of another sequence, and of which so many are live.
+  // Runs the same in a step in which each row is of another sequence, and of which so many are live.
   std::vector<float> run_sequences(int64_t rows, int64_t live, int64_t pitch = 0) {
     tenon_bounds bounds = CudaRecorder::bounds(static_cast<uint32_t>(rows), static_cast<uint32_t>(rows));
     bounds.rows_per_seq = 1;

@@ -23,7 +23,7 @@ class Speculation : public testing::TestWithParam<const char*> {
   }
 };
 
-// A prompt that repeats itself, so that drafts are found and some of them survive.
+// Returns a prompt that repeats itself, so that drafts are found and some of them survive.
 Request repeating(uint32_t tokens, uint32_t length = 48) {
   Request r = request(tokens);
   r.tokens.clear();
@@ -56,7 +56,8 @@ TEST_P(Speculation, GivesThePlainTextInFewerSteps) {
   }
 }
 
-// A draft model: rounds of one program, launched op by op, as a list and as a captured graph that runs ahead of the host.
+// A draft model gives rounds of one program, launched op by op, as a list and as a captured graph that runs ahead of
+// the host.
 TEST_P(Speculation, RoundsOfADraftModelGiveThePlainText) {
   const Settings penalized = {"sampler.chain=[{use=\"repetition_penalty\", penalty=1.1}]", "sampler.select=greedy"};
   for (const char* draft : {"draft.pipeline.quantization.use=int8wo", "draft.pipeline.model.layers=1"}) {
@@ -115,7 +116,7 @@ TEST_P(Speculation, SequencesInStepGiveThePlainTexts) {
   }
 }
 
-// The step of the tokens after the first `cached`, which are in the cache: those after row first_out are drafts.
+// Makes the step of the tokens after the first `cached`, which are in the cache: those after row first_out are drafts.
 StepBatch rows_of(const Tokens& tokens, size_t cached, size_t first_out) {
   const auto rows = std::span<const int32_t>(tokens).subspan(cached);
   StepBatch b = step_of_one(rows, cached, first_out);
@@ -158,7 +159,7 @@ TEST_P(Speculation, VerifyingFiveDraftedRowsIsFiveSingleSteps) {
     text.push_back(one.next.front());
     if (i < 6) logits.insert(logits.end(), one.logits.begin(), one.logits.end());
   }
-  // The token after the prompt, and five drafts: right ones, or wrong from place `wrong` on.
+  // A step has the token after the prompt, and five drafts: right ones, or wrong from place `wrong` on.
   for (const size_t wrong : {size_t{5}, size_t{0}, size_t{3}}) {
     Tokens drafted = start();
     ASSERT_EQ(drafted.back(), text[prompt]);

@@ -1,5 +1,5 @@
-// device.index: everything that a pipeline does happens on its GPU, whatever thread drives it and whatever the thread
-// did before.
+// With device.index, everything that a pipeline does happens on its GPU, whatever thread drives it and whatever the
+// thread did before.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Attention on a GPU over views that plain caches do not have: the CPU's Flash is the model.
+// Attention on a GPU reads views that plain caches do not have: the CPU's Flash is the model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct Answer {
   std::vector<float> out = {}, weights = {};
 };
 
-// A step of a tree in slot 2 and a chain in slot 0, over random cells.
+// This is a step of a tree in slot 2 and a chain in slot 0, over random cells.
 class Step {
  public:
   Step(const View& v, const conformance::Component& attention)
@@ -166,7 +166,7 @@ class Step {
     if (v_.weight_rows != 0) view_.weights = host_.output(TENON_F32, {kSlots, kHeads, kCells});
     if (v_.recent != 0) make_tail();
   }
-  // Other random values in f16, in pages that columns name in turn.
+  // Makes other random values in f16, in pages that columns name in turn.
   void make_tail() {
     static constexpr tenon_kv_format kFormat = sdk::kv_format(TENON_F16);
     const uint32_t turn = std::min((v_.recent + kTree + kPageCells - 1) / kPageCells, kColumns);

@@ -1,5 +1,6 @@
-// A sampler that leaves something wrong on the GPU ends the request with an error that names it, and nobody reads or writes out of
-// bounds for it: the context is as good as before. The same on the CPU: tests/unit/engine/component_errors_test.cc.
+// A sampler that leaves something wrong on the GPU ends the request with an error that names it, and nobody reads or
+// writes out of bounds for it: the context is as good as before. tests/unit/engine/component_errors_test.cc does the
+// same on the CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +41,7 @@ std::vector<Settings> modes() {
           {"draft.pipeline.tokens=2"}};
 }
 
-// Processors that one op cannot look at all.
+// Returns processors that one op cannot look at all.
 std::string many_after() {
   std::string chain;
   for (int i = 0; i < 8; ++i) chain += ", {use = \"temperature\", value = 0.9}";
@@ -54,7 +55,7 @@ class CudaWrongSampler : public ::testing::TestWithParam<Wrong> {
   }
 };
 
-// Samplers that look up their state by the ids, walk as many as are counted, or sort them, come after.
+// Samplers come after that look up their state by the ids, walk as many as are counted, or sort them.
 TEST_P(CudaWrongSampler, IsNamed) {
   const std::string bad = std::string("{use = \"leaves_wrong_values\", what = \"") + GetParam().what + "\"}";
   const std::string before = "{use = \"temperature\", value = 0.5}, ";

@@ -41,11 +41,11 @@ LIST, TEXT, GROUP = [1, 2], "x", {"a": 1}
 # Every field is set to these, whatever its type. None is null.
 ANYTHING = [None, True, False, 0, 1, -1, 2, 3, 7, 0.5, -2.5, 1e-30, 1e30, 2**31, 2**32 + 1, 2**64, "", TEXT, "1", [], LIST,
             {}, GROUP]  # fmt: skip
-# A few kinds of value, for fields that change no number by intention, and for those of other families.
+# These are a few kinds of value, for fields that change no number by intention, and for those of other families.
 KINDS = [None, True, 0, 7, 0.5, TEXT, LIST, GROUP]
 
 SECOND = [None, True, 7]
-# Values beside those, where a field has a meaning.
+# These are values beside those, where a field has a meaning.
 MEANT = {
     "hidden_size": [16, 64, 33],
     "intermediate_size": [16, 40],
@@ -82,7 +82,7 @@ MEANT = {
     "attention_chunk_size": [8],
 }  # fmt: skip
 
-# Keys of published configurations that no class declares.
+# These are keys of published configurations that no class declares.
 PUBLISHED = ["auto_map", "text_config", "decoder", "generator", "model_type", "original_max_position_embeddings",
              "_rope_type_labels", "rope_interleaved", "use_sliding_window", "max_window_layers", "qkv_bias", "attention_scale",
              "logit_scale", "embedding_multiplier", "residual_multiplier", "query_pre_attn_scalar", "logits_scaling",
@@ -280,7 +280,7 @@ def texts(family):
     yield case("rope_theta", theta, f"/* */ {theta}")
     yield case("rope_theta", "}", ",}")
     yield case("config.json", "{", "\ufeff{")
-    # Keys that spell the path of another one, or the reader's own list of nulls.
+    # These keys spell the path of another one, or the reader's own list of nulls.
     for key in ("rope_scaling.factor", "rope_scaling.rope_type", "null_keys", "\\\\null_keys", "__metadata__.rope_theta"):
         yield case(key.replace("\\", "").replace(".", "\\."), theta, f'"{key}": ["rope_theta"], {theta}')
     yield case("rope_scaling", theta, f'"rope_scaling.factor": 2.0, "rope_scaling.rope_type": "linear", {theta}')

@@ -38,7 +38,7 @@ std::string hash_of(const std::string& text) {
   return digits.data();
 }
 
-// The clock of chat_environment.py.
+// The clock is that of chat_environment.py.
 jinja::RenderOptions options() {
   jinja::RenderOptions result;
   result.now.tm_year = 2025 - 1900;

@@ -1,4 +1,4 @@
-// Tenon beside transformers, one field of a tiny model's description varied at a time: the logits are transformers', or
+// Tenon runs beside transformers, one field of a tiny model's description varied at a time: the logits are the same, or
 // the model is refused by an error that names the field. README.md says how the cases were made.
 //
 // Each case has a verdict that is kept with it, so that one that changes is noticed as well:
@@ -98,7 +98,7 @@ class Cases {
     for (const auto& [key, value] : c.set.as_object()) config[key] = value;
     return json::serialize(config);
   }
-  // A GGUF file of the weights of the Llama.
+  // Writes a GGUF file of the weights of the Llama.
   std::string gguf(const Case& c) const {
     json::object keys = root_.at("bases").at("gguf").as_object();
     for (const json::value& key : c.drop) keys.erase(key.as_string());
@@ -158,7 +158,7 @@ class Cases {
   static float real(const json::value& v) {
     return v.is_string() ? std::strtof(v.as_string().c_str(), nullptr) : v.to_number<float>();
   }
-  // The rows of each head, (i, i + head_dim / 2) side by side.
+  // Returns the rows of each head, (i, i + head_dim / 2) side by side.
   static std::vector<float> in_pairs(const std::vector<float>& values, int64_t columns) {
     const auto width = static_cast<size_t>(columns);
     std::vector<float> result;

@@ -12,7 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, RopeParameters
 
 FAMILIES = {"llama": LlamaConfig, "mistral": MistralConfig}
 
-# The sources that decide what a Llama or a Mistral computes, and how its config.json is read.
+# These sources decide what a Llama or a Mistral computes, and how its config.json is read.
 SOURCES = [
     "configuration_utils.py",
     "modeling_rope_utils.py",

@@ -10,7 +10,7 @@ VARIABLES = {
     "deep": {"a": {"b": [{"c": "found"}]}}, "floats": [0.1, 1.0, 1e16, 1.5e-7, 123456789.125, 1e100, -0.0],
 }  # fmt: skip
 
-# {{ expression }}
+# Each of these stands in {{ expression }}.
 EXPRESSIONS = """
 1 + 2 * 3 - 4
 7 / 2
@@ -600,7 +600,7 @@ TEMPLATES = [
     "{% set a %}", "{% set a = %}", "{% macro %}{% endmacro %}", "{% macro f(a=1, b) %}{% endmacro %}", "{% break %}", "{% if yes %}{% break %}{% endif %}",
     "{% if %}x{% endif %}", "{% call 1 %}{% endcall %}", "{% raw %}", "{% endraw %}", "{% include 'x' %}", "{% extends 'x' %}", "{% import 'x' as y %}",
     "{% block a %}x{% endblock %}", "{{ \"\\x4\" }}", "{{ 1if yes }}", "{{ 007 }}", "{{ 1__0 }}", "{{ a.b.c. }}",
-    # Comments, raw blocks, white space.
+    # These have comments, raw blocks and white space.
     "a{# b #}c", "a {#- b -#} c", "a\n  {# b #}\n  c", "a\n  {#+ b +#}\n  c", "{# {% if %} {{ }} #}x", "{% raw %}{{ a }}{% if %}{# #}{% endraw %}", "{%- raw -%} {{ a }} {%- endraw -%} x",
     "a {% raw %}\n x \n{% endraw %}\n b", "a\n  {% raw %}\n x\n  {% endraw %}\n b", "{% raw %}a{% endraw +%}\nb",
     "a {{ 1 }} b", "a {{- 1 }} b", "a {{ 1 -}} b", "a\n{{- 1 -}}\n b", "a\n  {{ 1 }}\n  b", "a {{+1}} b", "a {{ 1 }}\nb",
@@ -608,12 +608,12 @@ TEMPLATES = [
     "  {%+ if yes %}\n  a\n  {%+ endif +%}\nb", "\t {% if yes %}x{% endif %}", "a\n \n  {%- if yes %} x{% endif %}", "{% if yes %}x{% endif -%} \n\t y", "{% if yes %}\r\nx{% endif %}",
     "{{ 1 }}\n  {% if yes %}x{% endif %}", "{% if yes %}{% endif %}  {% if yes %}x{% endif %}", "{% if yes %}\n{% endif %}  {% if yes %}x{% endif %}",
     "{{- 'a' -}}  {%- if yes -%}  b  {%- endif -%}  c", "a\u00a0{%- if yes %}b{% endif %}", "{% if yes %}\n\nx{% endif %}", "{{ 'a\nb' }}", "{{ {'a': {'b': 1}} }}", "{{ '}}' }}", "{{ '%}' }}{% if '%}' %}x{% endif %}",
-    # Conditions.
+    # These have conditions.
     "{% if no %}a{% elif yes %}b{% else %}c{% endif %}", "{% if no %}a{% elif no %}b{% else %}c{% endif %}", "{% if missing %}a{% else %}b{% endif %}", "{% if 1, %}t{% endif %}",
     "{% if no %}{{ 'x' | nope }}{% endif %}ok", "{% if no %}{{ 'x' is nope }}{% endif %}ok", "{% if yes %}{{ 'x' | nope }}{% endif %}", "{% if no %}{% for a in list %}{{ a | nope }}{% endfor %}{% endif %}",
     "{% for a in list %}{% if no %}{{ a | nope }}{% endif %}{% endfor %}ok", "{% for a in nothing %}{{ a | nope }}{% endfor %}",
     "{% for v in [none, 0, 0.0, '', [], {}, (), false, missing, 1, 'a', [0], range(0), range(1)] %}{{ 1 if v else 0 }}{% endfor %}",
-    # Loops.
+    # These have loops.
     "{% for a in list %}{{ a }},{% endfor %}", "{% for a in nothing %}{{ a }}{% else %}none{% endfor %}", "{% for a in list %}{{ a }}{% else %}none{% endfor %}",
     "{% for a in missing %}x{% else %}none{% endfor %}", "{% for a in seven %}x{% endfor %}", "{% for a in none_ %}x{% endfor %}", "{% for c in 'aé' %}[{{ c }}]{% endfor %}",
     "{% for k in dict %}{{ k }}{% endfor %}", "{% for k, v in dict.items() %}{{ k }}={{ v }};{% endfor %}", "{% for k, v in dict | items %}{{ k }}={{ v }};{% endfor %}",
@@ -627,14 +627,14 @@ TEMPLATES = [
     "{% for a in list %}{{ a }}{% endfor %}{{ a }}", "{% set a = 9 %}{% for a in list %}{% endfor %}{{ a }}", "{% set ns = namespace(l=0) %}{% for a in list %}{% set ns.l = loop %}{% endfor %}{{ ns.l.index }}{{ ns.l.last }}{{ ns.l.nextitem is defined }}",
     "{% for i in range(3) %}{{ i }}{% endfor %}", "{% for i in range(3) if i is odd %}{{ i }}{% endfor %}", "{% set it = list | map('abs') %}{{ it | list }}{{ it | list }}", "{% set it = people | selectattr('zz') %}{{ 'full' if it else 'empty' }}",
     "{% for a in list[::-1] %}{{ a }}{% endfor %}", "{% for a in list | reverse %}{{ a }}{% endfor %}", "{% for a in (1, 2) %}{{ a }}{% endfor %}", "{% for a in 1, 2 %}{{ a }}{% endfor %}",
-    # Setting.
+    # These set variables.
     "{% set a = 1 %}{{ a }}", "{% set a, b = 1, 2 %}{{ a }}{{ b }}", "{% set a, b = 1 %}", "{% set a, b = list %}", "{% set a = 1, 2 %}{{ a }}", "{% set a %}x{{ seven }}{% endset %}{{ a }}|{{ a | length }}", "{% set a | upper | trim %} x {% endset %}{{ a }}",
     "{% set a %}{% set b = 1 %}{% endset %}{{ b }}", "{% set ns = namespace() %}{% set ns.a = 1 %}{{ ns.a }}", "{% set ns = namespace(a=1, b=[]) %}{% for x in list %}{% set ns.a = ns.a + x %}{% set ns.b = ns.b + [x] %}{% endfor %}{{ ns.a }}{{ ns.b }}",
     "{% set dict.a = 1 %}", "{% set nope.a = 1 %}", "{% set ns = namespace() %}{% set ns.a, ns.b = 1, 2 %}{{ ns.a }}{{ ns.b }}", "{% set ns = namespace() %}{% set ns.a %}x{% endset %}{{ ns.a }}", "{% set ns = namespace(a=1) %}{{ ns.zz is defined }}{{ ns['a'] }}",
     "{% if yes %}{% set a = 1 %}{% endif %}{{ a }}", "{% if no %}{% set seven = 1 %}{% endif %}{{ seven }}", "{% set seven = seven + 1 %}{{ seven }}", "{% set seven %}{{ seven }}!{% endset %}{{ seven }}", "{% set loop = 1 %}{{ loop }}", "{% set true = 1 %}",
     "{% with a = 1, b = seven %}{{ a }}{{ b }}{% endwith %}{{ a }}", "{% set a = 5 %}{% with a = 1, b = a %}{{ b }}{% endwith %}", "{% with %}{% set q = 1 %}{{ q }}{% endwith %}{{ q }}",
     "{% filter upper %}a{{ text }}{% endfilter %}", "{% filter trim | upper %} a {% endfilter %}", "{% filter replace('a', 'b') %}aXa{% endfilter %}", "{% print 1, 2 %}", "{% generation %}a{{ seven }}{% endgeneration %}b", "x\n{% generation %}\na\n{% endgeneration %}\nb",
-    # Macros.
+    # These have macros.
     "{% macro f(a, b=2) %}{{ a }}-{{ b }}{% endmacro %}{{ f(1) }}|{{ f(1, 3) }}|{{ f(b=4, a=5) }}|{{ f() }}", "{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "{% macro f(a) %}{% endmacro %}{{ f(b=2) }}", "{% macro f(a) %}{% endmacro %}{{ f(1, a=2) }}",
     "{% macro f(a, b=a) %}{{ b }}{% endmacro %}{{ f(3) }}", "{% macro f() %}{{ varargs }}{{ kwargs }}{% endmacro %}{{ f(1, 2, x=3) }}", "{% macro f(a) %}{{ a }}{{ varargs | length }}{% endmacro %}{{ f(1, 2, 3) }}", "{% macro f(a) %}{{ kwargs.z }}{% endmacro %}{{ f(1, z=3) }}",
     "{% macro f(n) %}{{ n }}{% if n > 0 %}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(3) }}", "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "{% macro f() %}{{ x }}{% endmacro %}{% set x = 1 %}{{ f() }}{% set x = 2 %}{{ f() }}",

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 
 DATA = pathlib.Path(__file__).parent / "data"
-# Which tests judge a file of cases.
+# These tests judge a file of cases.
 TESTS = {
     "cases.json": "TheOutputIsThatOfTransformers",
     "tokenizers.json": "TheIdsAreThoseOfTokenizers",

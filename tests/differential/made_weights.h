@@ -1,5 +1,5 @@
-// Weights that follow from a tensor's name and the place of each value in it: the twin of made_weights.py, which says
-// more about it.
+// These weights follow from a tensor's name and the place of each value in it: this is the twin of made_weights.py,
+// which says more about it.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,7 @@ inline boost::json::value read_json(const std::filesystem::path& path) {
   return boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
-// [base, path] or [base, path, value]; then the output and the verdict.
+// A case is [base, path] or [base, path, value]; then come the output and the verdict.
 class TokenizerCase {
  public:
   explicit TokenizerCase(const boost::json::value& line) : line_(line.as_array()) {}
@@ -101,7 +101,7 @@ class TokenizerCases {
   }
 
  private:
-  // The ids of all texts and the texts of all ids.
+  // Returns the ids of all texts and the texts of all ids.
   std::string answers(const std::string& base, const Tokenizer& tokenizer) const {
     std::string all;
     for (const boost::json::value& text : root_.at("texts").as_array()) {

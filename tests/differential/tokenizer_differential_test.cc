@@ -1,4 +1,4 @@
-// Tenon's reading of tokenizer.json beside the package tokenizers, one member of the file changed at a time: the ids
+// Tenon and the package tokenizers read tokenizer.json, one member of the file changed at a time: the ids
 // and the text are the package's, or the file is refused by an error that names the section.
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
-// The files beside a tokenizer.json beside transformers, and GGUF's tokenizer keys beside the tokenizer.json that says
-// the same, one key changed at a time: the ids and the text are theirs, or the file is refused by an error that names
-// the key.
+// The files beside a tokenizer.json are read beside transformers, and GGUF's tokenizer keys beside the tokenizer.json
+// that says the same, one key changed at a time: the ids and the text are theirs, or the file is refused by an error
+// that names the key.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST(TokenizerFilesDifferential, AFoldersFilesMeanWhatTransformersTakesThemFor) 
   });
 }
 
-// value: [type, value].
+// `value` is [type, value].
 template <class T>
 void add_as(GgufWriter& file, std::string_view key, const json::value& value) {
   if (value.is_array()) {

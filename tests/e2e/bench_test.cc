@@ -43,7 +43,7 @@ TEST(Bench, GivesTheSameTokensWithAnyThreadsAndByItsOwnLine) {
   EXPECT_EQ(json.at_pointer("/points/0/line"), all[1].at("line"));
 }
 
-// More requests than slots: those that find none wait, and the rate counts the whole run.
+// There are more requests than slots: those that find none wait, and the rate counts the whole run.
 TEST(Bench, KeepsAStatedScheduler) {
   const Words continuous = {"--new-tokens",         "6", "--batch", "5", "--set", "scheduler.use=continuous", "--set",
                             "scheduler.sequences=2"};

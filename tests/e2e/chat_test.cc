@@ -8,7 +8,7 @@
 namespace tenon::e2e {
 namespace {
 
-// A small model that can chat, and has room for answers that take seconds.
+// Makes a small model that can chat, and has room for answers that take seconds.
 std::string chat_model() {
   const std::filesystem::path folder = temporary_folder() / "model";
   std::filesystem::copy(golden("tiny-gqa-untied"), folder);

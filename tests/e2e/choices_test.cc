@@ -1,4 +1,5 @@
-// `tenon eval choices` and `tenon eval retrieval`, and the lines by place of `tenon eval perplexity` and `kld`.
+// This tests `tenon eval choices` and `tenon eval retrieval`, and the lines by place of `tenon eval perplexity` and
+// `kld`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@ std::string token(int id) {
   return "<" + std::to_string(id) + ">";
 }
 
-// The log-likelihood of the last two of five tokens, which are those that a window of five scores.
+// Returns the log-likelihood of the last two of five tokens, which are those that a window of five scores.
 double of_last_two(const std::string& text) {
   const std::string file = temporary_folder() / "text";
   write_file(file, text);

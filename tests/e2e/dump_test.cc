@@ -1,4 +1,4 @@
-// `tenon generate --dump-tensor`: which file is written, what is in it, and what is refused.
+// This tests `tenon generate --dump-tensor`: which file is written, what is in it, and what is refused.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -62,7 +62,7 @@ TEST(Faults, AHangUpThatIsIgnoredStaysSo) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
 }
 
-// Without `trap`: beyond the limit the system sends SIGXFSZ, which kills a process that does not expect it.
+// This has no `trap`: beyond the limit the system sends SIGXFSZ, which kills a process that does not expect it.
 TEST(Faults, TheLimitOnTheSizeOfFilesLeavesNoPart) {
   const std::filesystem::path folder = temporary_folder();
   for (const std::string& command :

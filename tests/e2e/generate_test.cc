@@ -1,4 +1,4 @@
-// `tenon generate`: what goes where, and what must not change the text.
+// This tests `tenon generate`: what goes where, and what must not change the text.
 #include <gtest/gtest.h>
 
 #include "program.h"

@@ -1,4 +1,4 @@
-// The commands that show something and change nothing.
+// These commands show something and change nothing.
 #include <gtest/gtest.h>
 
 #include "program.h"

@@ -9,7 +9,7 @@
 namespace tenon::e2e {
 namespace {
 
-// A model without quantization over a text, saved.
+// This can save what a model makes of a text, and compare another one with it.
 class Kld : public testing::Test {
  protected:
   Kld() {

@@ -1,5 +1,5 @@
-// `tenon model check`: mistakes in a family's file, models by their family, and the comparison with transformers, whose
-// part a script plays here; where Python has transformers, that is asked as well.
+// This tests `tenon model check`: mistakes in a family's file, models by their family, and the comparison with
+// transformers, whose part a script plays here; where Python has transformers, that is asked as well.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ constexpr int kFailed = 1, kUsage = 2, kConfig = 3, kModel = 5;
 
 const fs::path kLlama = fs::path(TENON_SOURCE_DIR) / "configs/models/llama.toml";
 
-// A program that takes Python's place: it writes so many zeros for each layer and for the logits.
+// Writes a program that takes Python's place: it writes so many zeros for each layer and for the logits.
 std::string zeros(const fs::path& folder) {
   const fs::path file = folder / "python";
   write_file(file,

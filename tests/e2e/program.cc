@@ -54,7 +54,7 @@ Outcome run(const Words& words, const std::string& input) {
   return outcome;
 }
 
-// The program under test. TENON_E2E_PROGRAM names another one, to see a test fail on an older program.
+// Returns the program under test. TENON_E2E_PROGRAM names another one, to see a test fail on an older program.
 const std::string& program() {
   static const std::string path = [] {
     const char* other = std::getenv("TENON_E2E_PROGRAM");

@@ -21,10 +21,10 @@ struct Outcome {
 Outcome tenon(const Words& words, const std::string& input = "");
 // Does the same by a shell's line, in which "tenon" stands for the program.
 Outcome tenon_line(const std::string& line);
-// Standard output as JSON; fails the test and returns null if it is none, or the exit status is not 0.
+// Returns standard output as JSON; fails the test and returns null if it is none, or the exit status is not 0.
 boost::json::value tenon_json(const Words& words, const std::string& input = "");
 
-// A process that is talked to while it runs. Killed, if need be, when this is destroyed.
+// This is a process that is talked to while it runs. It is killed, if need be, when this is destroyed.
 class Running {
  public:
   explicit Running(const Words& words);
@@ -49,7 +49,7 @@ class Running {
   std::filesystem::path err_;
 };
 
-// A new folder of this test's own, gone when the process ends.
+// Makes a new folder of this test's own, gone when the process ends.
 std::filesystem::path temporary_folder();
 std::string read_file(const std::filesystem::path& path);
 void write_file(const std::filesystem::path& path, const std::string& text);

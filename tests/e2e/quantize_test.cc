@@ -1,4 +1,4 @@
-// `tenon quantize`: what it writes runs, and what fails leaves nothing.
+// This tests `tenon quantize`: what it writes runs, and what fails leaves nothing.
 #include <gtest/gtest.h>
 
 #include "program.h"
@@ -118,7 +118,8 @@ TEST(Quantize, NamesTheSchemeThatReadsAFolder) {
   EXPECT_NE(plan.out.find("quantization.int4wo from weight u8, weight_scale bf16"), std::string::npos) << plan.out;
 }
 
-// A scheme that core has never heard of: quantized with a text, loaded by its own name and by "auto", run.
+// Core has never heard of this scheme: a model is quantized with a text, loaded by the scheme's own name and by "auto",
+// and run.
 TEST(Quantize, CalibratesAStrangersScheme) {
   const std::filesystem::path folder = temporary_folder(), out = folder / "out";
   const Words plugins = {"--plugin-dir", TENON_SCHEME_TEST_PLUGINS};
@@ -223,7 +224,7 @@ TEST(Quantize, LeavesNothingWhereThereIsNoRoom) {
   }
 }
 
-// A matrix of 1 GB, of which the disk holds nothing.
+// There is a matrix of 1 GB, of which the disk holds nothing.
 TEST(Quantize, LeavesNothingWhenItIsInterruptedOrKilled) {
   constexpr uint64_t kRows = 1 << 16, kWidth = 1 << 12;
   const std::filesystem::path folder = temporary_folder(), in = temporary_folder();

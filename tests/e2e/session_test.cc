@@ -1,4 +1,4 @@
-// `tenon generate --save-session` and `--load-session`.
+// This tests `tenon generate --save-session` and `--load-session`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ Words generate(const std::string& prompt, const Words& more = {}) {
   return Words{"generate", kStories, "-p", prompt} + more;
 }
 
-// A session of kBeginning alone.
+// Saves a session of kBeginning alone.
 std::string session() {
   static const std::string path = [] {
     std::string file = temporary_folder() / "session";

@@ -1,4 +1,4 @@
-// `tenon trace` over what `tenon generate --trace` writes.
+// This runs `tenon trace` over what `tenon generate --trace` writes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ const std::string& recorded() {
   return text;
 }
 
-// The first event that says `what`, which stands on a line of its own, without it or changed.
+// Changes or drops the first event that says `what`, which stands on a line of its own.
 std::string with_event(const std::string& what, const std::function<std::string(std::string)>& change) {
   std::string text = recorded();
   const size_t at = text.find(what);
@@ -188,7 +188,7 @@ TEST_F(Recorded, StatsAddUp) {
   for (std::string line; std::getline(lines, line);) EXPECT_EQ(std::ranges::count(line, ','), 15) << line;
 }
 
-// One request of twelve tokens: one of its prompt, eleven of the decode steps.
+// There is one request of twelve tokens: one of its prompt, eleven of the decode steps.
 TEST_F(Recorded, StatsHaveTheTimesOfRequests) {
   const boost::json::value stats = tenon_json({"trace", "stats", path_, "--format", "json"});
   std::map<std::string, double> times;

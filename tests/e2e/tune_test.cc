@@ -1,4 +1,4 @@
-// `tenon tune`: what it chooses by costs that need no clock, and that its file gives the same pipeline again.
+// This tests what `tenon tune` chooses by costs that need no clock, and that its file gives the same pipeline again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -71,7 +71,7 @@ TEST(Tune, KeepsWithinTheDivergence) {
   EXPECT_LT(quantized, static_cast<ptrdiff_t>(some.size()));
 }
 
-// The same by the SQNR, whose order among the sites is its own.
+// The SQNR does the same, with an order among the sites of its own.
 TEST(Tune, KeepsTheSignalAboveTheNoise) {
   const std::filesystem::path folder = temporary_folder();
   write_file(folder / "text", kText);

@@ -1,4 +1,4 @@
-// The commands of the program that are tried under faults, each as a short run on a tiny model.
+// These commands of the program are tried under faults, each as a short run on a tiny model.
 #pragma once
 
 #include <functional>

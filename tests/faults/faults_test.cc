@@ -1,6 +1,6 @@
-// Every command under faults. A clean run of the command on a tiny model counts how often it allocates, opens, maps,
-// reads, writes and starts threads (inject.cc does, preloaded). Then it runs again and again, and each time another of
-// these calls fails. Whatever fails, the command must
+// This tries every command under faults. A clean run of the command on a tiny model counts how often it allocates,
+// opens, maps, reads, writes and starts threads (inject.cc does, preloaded). Then it runs again and again, and each
+// time another of these calls fails. Whatever fails, the command must
 //   - end by itself, with one of the documented exit codes and no signal;
 //   - where it ends with an error: say why on standard error, in words that name the cause;
 //   - where it ends without one (what failed was not needed): put out what the clean run did;
@@ -189,7 +189,7 @@ class Faults : public testing::Test {
     return wrong_files(previous && !command_.folders, false);
   }
 
-  // `previous`: the outputs were there before; `complete`: they must be made.
+  // `previous` says that the outputs were there before, `complete` that they must be made.
   std::string wrong_files(bool previous, bool complete) const {
     for (const fs::directory_entry& entry : fs::directory_iterator(place().out)) {
       const std::string name = entry.path().filename();

@@ -1,4 +1,4 @@
-// A library for LD_PRELOAD that makes the n-th call of one kind fail, as it would on a machine that has run out of
+// This library for LD_PRELOAD makes the n-th call of one kind fail, as it would on a machine that has run out of
 // something. It counts from the beginning of main(), so that the loader's own work is left alone.
 //
 // Read from the environment:
@@ -59,7 +59,7 @@ std::atomic<uint64_t> counts[kKinds];
 int report = -1;
 const char* meminfo = nullptr;
 
-// Stacks that were seen, as hashes in an open-addressing table, and the calls that came from them first.
+// These are stacks that were seen, as hashes in an open-addressing table, and the calls that came from them first.
 constexpr size_t kMostCallers = size_t{1} << 16;
 std::atomic<uint64_t> seen[kMostCallers];
 uint32_t first_calls[kMostCallers];
@@ -125,7 +125,7 @@ T fail(int error, T result) {
   errno = error;
   return result;
 }
-// The same of a stream, which from then on says by ferror() that it has failed.
+// This does the same of a stream, which from then on says by ferror() that it has failed.
 template <class T>
 T fail(FILE* file, int error, T result) {
   constexpr int kErrorSeen = 0x20;  // glibc's _IO_ERR_SEEN; nothing public sets it
@@ -165,7 +165,7 @@ void read_environment() {
   backtrace(stack, 1);  // loads what it needs, now that nothing fails yet
 }
 
-// The function that this library stands before: the next one in the order of the loader.
+// Returns the function that this library stands before: the next one in the order of the loader.
 template <class F>
 F* next(const char* name) {
   return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
@@ -461,7 +461,7 @@ void* operator new[](size_t bytes) {
   return real().operator_new_array(bytes);
 }
 
-// Written when everything else has ended: this library is loaded first.
+// This is written when everything else has ended: this library is loaded first.
 __attribute__((destructor)) static void write_report() {
   if (!armed) return;
   armed = false;

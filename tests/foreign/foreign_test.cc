@@ -1,5 +1,5 @@
-// Plugins built by clang with libc++ in a host built by another compiler with libstdc++: they load, compute the same to
-// the bit, and their exceptions stay at home.
+// Plugins are built by clang with libc++, in a host built by another compiler with libstdc++: they load, compute the
+// same to the bit, and their exceptions stay at home.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A chat template and a conversation from strangers: the template is refused with an Error, or it renders, within its limits.
-// The input is the template and, after a zero byte, the variables as JSON.
+// A chat template and a conversation come from strangers: the template is refused with an Error, or it renders, within
+// its limits. The input is the template and, after a zero byte, the variables as JSON.
 #include <boost/json/parse.hpp>
 #include <cstddef>
 #include <cstdint>

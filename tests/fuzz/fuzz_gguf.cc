@@ -1,4 +1,4 @@
-// GGUF from memory. Whatever is accepted must lie inside the file, apart and aligned as promised.
+// GGUF is read from memory. Whatever is accepted must lie inside the file, apart and aligned as promised.
 #include <cstdlib>
 
 #include "model/weights/gguf_parser.h"

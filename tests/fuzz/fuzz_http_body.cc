@@ -1,5 +1,6 @@
-// A body of the server's, after one byte that says for whom: "c" a conversation, anything else a text. What is taken is
-// within the limits; what is not is an error of the client's, and its object is JSON, whatever stood in the body.
+// The input is a body of the server's, after one byte that says for whom: "c" a conversation, anything else a text.
+// What is taken is within the limits; what is not is an error of the client's, and its object is JSON, whatever stood
+// in the body.
 #include <boost/json.hpp>
 #include <cstdlib>
 

@@ -1,4 +1,4 @@
-// A whole model of a Hugging Face folder, from its files to two steps. An input is config.json, the header of
+// A whole model of a Hugging Face folder runs, from its files to two steps. An input is config.json, the header of
 // model.safetensors and three digits of base 64 from '0' on, each part ended by a byte 0: how much data follows the
 // header, in units of 64 bytes by two digits, and which pipeline runs it.
 #include <cctype>

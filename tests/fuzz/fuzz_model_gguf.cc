@@ -1,6 +1,6 @@
-// A whole GGUF model, from its file to two steps. An input is what stands before the tensors' data, and a word of four
-// bytes: how much data follows (24 bits) and which pipeline runs it. The data is made up, so that inputs are small and
-// mutations meet what decides.
+// A whole GGUF model runs, from its file to two steps. An input is what stands before the tensors' data, and a word of
+// four bytes: how much data follows (24 bits) and which pipeline runs it. The data is made up, so that inputs are small
+// and mutations meet what decides.
 #include <cstdint>
 #include <cstring>
 

@@ -1,5 +1,5 @@
-// A pipeline file, and options after it: each line that a line of "--set" announces is one. What resolves is printed
-// and must read back as the same.
+// The input is a pipeline file, and options after it: each line that a line of "--set" announces is one. What resolves
+// is printed and must read back as the same.
 #include <cstdlib>
 
 #include "../unit/config/fake_schemas.h"
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto again = tenon::resolve(tenon::parse_config({{"printed", printed}}, {}), schemas);
     if (tenon::to_toml(again) != printed) std::abort();
   } catch (const tenon::Error& e) {
-    // An error only where the input, not what was made of it, is at fault.
+    // There is an error only where the input, not what was made of it, is at fault.
     if (e.diagnostics().empty() || e.diagnostics().front().where.file == "printed") std::abort();
   }
   return 0;

@@ -1,4 +1,4 @@
-// tokenizer.model from a stranger: it is refused with an Error, or it encodes and decodes.
+// tokenizer.model comes from a stranger: it is refused with an Error, or it encodes and decodes.
 #include <cstddef>
 #include <cstdint>
 #include <string>

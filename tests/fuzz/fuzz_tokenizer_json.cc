@@ -1,4 +1,4 @@
-// tokenizer.json from a stranger: it is refused with an Error, or it encodes and decodes.
+// tokenizer.json comes from a stranger: it is refused with an Error, or it encodes and decodes.
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -1,4 +1,4 @@
-// The trace check over arbitrary bytes, plain and gzipped: it must end with a report.
+// The trace check runs over arbitrary bytes, plain and gzipped: it must end with a report.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

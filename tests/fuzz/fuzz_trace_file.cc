@@ -1,4 +1,4 @@
-// Reading arbitrary bytes as a trace, plain and gzipped: a trace whose parts fit together, or an error.
+// Arbitrary bytes, plain and gzipped, are read as a trace: it has parts that fit together, or there is an error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

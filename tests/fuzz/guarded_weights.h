@@ -1,5 +1,5 @@
-// Weights whose tensors each end where a page begins that nobody may touch, so that reading past one is seen although
-// the next lies after it in the file.
+// Each tensor of these weights ends where a page begins that nobody may touch, so that reading past one is seen
+// although the next lies after it in the file.
 #pragma once
 
 #include <sys/mman.h>
@@ -42,7 +42,7 @@ class GuardedWeights : public Weights {
     const auto [found, added] = copies_.try_emplace(&tensor);
     Copy& copy = found->second;
     if (!added) return copy.start;
-    // Aligned as elements of 4 bytes need it, no more.
+    // This is aligned as elements of 4 bytes need it, no more.
     const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
     const uint64_t whole = (tensor.bytes + page - 1) / page * page;
     copy.length = whole + page;

@@ -1,5 +1,5 @@
-// All that happens to a model after its file was found: weights, tokenizer, plan, load, two steps. Whatever the file
-// says, this ends with an Error or with tokens of the vocabulary.
+// This does all that happens to a model after its file was found: weights, tokenizer, plan, load, two steps. Whatever
+// the file says, this ends with an Error or with tokens of the vocabulary.
 #pragma once
 
 #include <sys/mman.h>
@@ -50,7 +50,7 @@ inline Registry& registry() {
   return *all;
 }
 
-// Pipelines of different parts, all of which have to be there. A file's number says which of them runs it.
+// Returns pipelines of different parts, all of which have to be there. A file's number says which of them runs it.
 inline const std::vector<PipelineConfig>& pipelines() {
   static const std::vector<PipelineConfig> all = []() noexcept {
     const std::vector<std::vector<std::string>> settings = {
@@ -78,7 +78,7 @@ inline void check(const Status& status) {
   if (!status.ok()) throw Error(status.code(), status.message());
 }
 
-// Rows [first, first + tokens) of the only sequence, of which the last gives a token.
+// Runs rows [first, first + tokens) of the only sequence, of which the last gives a token.
 inline int32_t step(Pipeline& pipeline, const std::vector<int32_t>& tokens, uint32_t first) {
   const auto rows = static_cast<uint32_t>(tokens.size());
   check(pipeline.reserve(0, first + rows));
@@ -118,7 +118,7 @@ inline void run_model(const std::string& path, size_t which) {
   require(second >= 0 && second < vocab);
 }
 
-// Bytes that are modest numbers as F32, F16 and BF16 alike, and as the scales of GGUF's blocks.
+// Returns bytes that are modest numbers as F32, F16 and BF16 alike, and as the scales of GGUF's blocks.
 inline std::string made_up_data(size_t bytes) {
   std::string data(bytes, '\x3c');
   uint32_t state = 1;
@@ -129,7 +129,7 @@ inline std::string made_up_data(size_t bytes) {
   return data;
 }
 
-// A file in memory, whose name every reader can open.
+// This is a file in memory, whose name every reader can open.
 class MemoryFile {
  public:
   MemoryFile() : descriptor_(::memfd_create("fuzz", 0)) { require(descriptor_ >= 0); }

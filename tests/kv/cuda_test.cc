@@ -1,4 +1,4 @@
-// Policies of caches and trees of drafts on a GPU, where steps are captured and launched ahead of the host.
+// Policies of caches and trees of drafts run on a GPU, where steps are captured and launched ahead of the host.
 #include <gtest/gtest.h>
 
 #include "policies.h"
@@ -43,7 +43,8 @@ TEST_F(CudaPolicies, HeavyHittersAreTheCpusInEveryMode) {
   expect_the_cpus(h2o(), text(40, 150));
 }
 
-// Prompts in pieces of 24 rows: a step frees more cells than are found one after another, and the last piece is a short one.
+// Prompts come in pieces of 24 rows: a step frees more cells than are found one after another, and the last piece is a
+// short one.
 TEST_F(CudaPolicies, WhatAPromptsEndLeansOnIsTheCpusInEveryMode) {
   expect_the_cpus(with(snapkv(), {"scheduler.prefill_rows=24"}), text(100, 150));
 }

@@ -190,7 +190,8 @@ TEST_P(WindowsOfLayers, ThePlanIsWhatIsAllocatedAndLessThanTheWholeContext) {
   }
 }
 
-// Six sequences that begin alike in a pool with room for two: pages of both kinds are shared, lost, found again and copied.
+// There are six sequences that begin alike in a pool with room for two: pages of both kinds are shared, lost, found
+// again and copied.
 TEST_P(WindowsOfLayers, SequencesThatSharePagesGetTheTextsThatTheyGetAlone) {
   expect_shared_pages_give_the_texts_of_static("cpu", GetParam(), {"scheduler.prefill_rows=16"});
 }

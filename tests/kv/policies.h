@@ -1,4 +1,4 @@
-// Pipelines with the policies of caches that ship, and with those of this folder.
+// These are pipelines with the policies of caches that ship, and with those of this folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -43,7 +43,7 @@ inline Settings sink_window(Settings more = {}) {
   return all;
 }
 
-// Caches that have dropped most of the tokens of text(40, 150) at its end.
+// These caches have dropped most of the tokens of text(40, 150) at its end.
 inline Settings h2o() {
   return {"kv_cache.use=h2o", "kv_cache.capacity=256", "kv_cache.format=fp32", "kv_cache.heavy=16",
           "kv_cache.recent=8"};
@@ -57,7 +57,7 @@ inline std::vector<int32_t> tokens_of(const Settings& settings, const Request& r
   return open_kv(settings)->generate(r).tokens;
 }
 
-// The same tokens, and the log probabilities of f32 beside those of float64.
+// Expects the same tokens, and the log probabilities of f32 near those of float64.
 inline void expect_alike(const Settings& settings, const Settings& reference, Request r, const std::string& what,
                          double within = 1e-4) {
   r.logprobs = true;
@@ -98,7 +98,7 @@ inline double most_nats(const std::string& cache) {
   return cache == "int4" ? 1 : cache == "fp8" ? 3e-2 : 1e-3;
 }
 
-// The pipeline with a draft that knows the text and hides it among wrong branches.
+// Returns the pipeline with a draft that knows the text and hides it among wrong branches.
 inline Settings with_tree(Settings settings, const Request& r, const std::vector<int32_t>& tokens) {
   std::string all;
   for (const int32_t t : r.tokens) all += std::to_string(t) + " ";
@@ -108,8 +108,9 @@ inline Settings with_tree(Settings settings, const Request& r, const std::vector
   return settings;
 }
 
-// A pool with room for two of six sequences, which begin alike: pages are shared, lost, found again and copied while steps are
-// launched ahead, and tables change between replays of a graph. settings: of the pipeline with pages. apart: a cache without pages.
+// A pool has room for two of six sequences, which begin alike: pages are shared, lost, found again and copied while
+// steps are launched ahead, and tables change between replays of a graph. `settings` are for the pipeline with pages,
+// `apart` for one without.
 inline void expect_shared_pages_give_the_texts_of_static(const std::string& device, const std::string& model,
                                                          const Settings& settings,
                                                          const Settings& apart = {"kv_cache.use=static",

@@ -1,4 +1,5 @@
-// Pipelines whose rows read chosen pages alone: what kv_cache.quest owes a text, on the CPU and on a GPU.
+// The rows of these pipelines read chosen pages alone: this is what kv_cache.quest owes a text, on the CPU and on a
+// GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Tails of newest tokens, and keys by channel, which are coded from tails: what they owe a whole pipeline, on the CPU.
+// This is what tails of newest tokens, and keys by channel, which are coded from tails, owe a whole pipeline, on the
+// CPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,7 +91,7 @@ TEST_P(Tails, LongerThanTheCapacityAreRefused) {
   }
 }
 
-// Branches of drafts in both views: what is taken moves to its places in both.
+// Branches of drafts stand in both views: what is taken moves to its places in both.
 TEST_P(Tails, TreesOverThemGiveTheTextOfPlainDecoding) {
   const Request r = text(60, 120);
   const Settings cache = {std::string("kv_cache.use=") + GetParam(), "kv_cache.tail=5", "kv_cache.capacity=256"};

@@ -1,4 +1,4 @@
-// Compiled once for each instruction set.
+// This is compiled once for each instruction set.
 #include "tenon/sdk/cpu/packed_products.h"
 #include "tenon/sdk/cpu/products.h"
 #include "two_bits.h"
@@ -29,7 +29,7 @@ constexpr PackedFormat kFormats[] = {packed_format<TwoBits>()};
 
 }  // namespace
 
-// No format of its own in f32: what rows of x go through on their way is all there is to this table.
+// The table has no format of its own in f32, and nothing but what rows of x go through on their way.
 constinit const KernelTable TENON_ISA::kKernels = {kRowOps, &tile_product, nullptr, 0};
 constinit const PackedTable TENON_ISA::kPacked = {kFormats, 1};
 

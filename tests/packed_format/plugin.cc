@@ -1,4 +1,4 @@
-// quantization.acme.two_bits: two bits a weight, multiplied by rows of x in int8.
+// quantization.acme.two_bits has two bits a weight, multiplied by rows of x in int8.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

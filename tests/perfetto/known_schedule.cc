@@ -1,4 +1,4 @@
-// known_schedule FILE: writes the trace of a known schedule of requests.
+// `known_schedule FILE` writes the trace of a known schedule of requests.
 #include "support/known_schedule.h"
 
 #include <cstdio>

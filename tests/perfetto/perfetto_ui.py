@@ -38,7 +38,7 @@ class _Server(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-# Rows as lists; integers above 2^53 lose digits, which no sum of nanoseconds here reaches.
+# Rows come as lists; integers above 2^53 lose digits, which no sum of nanoseconds here reaches.
 _QUERY = """
 const done = arguments[arguments.length - 1];
 window.app.trace.engine.query(arguments[0]).then(result => {

@@ -1,4 +1,4 @@
-// quantization.awq as it writes: factors, grids and codes that follow from the rows of x, by the algorithm in float64.
+// quantization.awq writes factors, grids and codes that follow from the rows of x, by the algorithm in float64.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -50,7 +50,7 @@ Matrix normal_matrix(size_t rows, size_t columns, uint32_t seed) {
   return m;
 }
 
-// Rows of x, a few of whose columns are far larger than the others, as models have them.
+// Returns rows of x, a few of whose columns are far larger than the others, as models have them.
 Matrix inputs(size_t columns) {
   Matrix x = normal_matrix(300, columns, 7);
   for (auto& row : x) {
@@ -103,7 +103,7 @@ ReferenceGrid grid_of(const double* w, size_t n, double share) {
   return {scale, std::nearbyint(-std::max(low, -end) / scale)};
 }
 
-// The sum over rows of x of the squared errors of the products with the columns from `first` on.
+// Returns the sum over rows of x of the squared errors of the products with the columns from `first` on.
 double error_of(const Matrix& x, const std::vector<double>& error, size_t first) {
   double sum = 0;
   for (const auto& row : x) {
@@ -114,7 +114,7 @@ double error_of(const Matrix& x, const std::vector<double>& error, size_t first)
   return sum;
 }
 
-// The factors of the power whose rounded matrices have the least error, tried by products with every row of x.
+// Returns the factors of the power whose rounded matrices have the least error, tried by products with every row of x.
 std::vector<double> reference_factors(const AwqCase& c, const std::vector<Matrix>& matrices, const Matrix& x) {
   std::vector<double> mean(c.columns), best;
   for (size_t i = 0; i < c.columns; ++i) {
@@ -164,7 +164,7 @@ std::vector<float> factors(const AwqCase& c, const std::vector<Matrix>& matrices
   return awq.scheme->column_factors(pointers, data, std::as_bytes(std::span(state)), c.ties());
 }
 
-// The tensors that the scheme wrote, read by the published form's definition.
+// These are the tensors that the scheme wrote, read by the published form's definition.
 struct Stored {
   Matrix codes, weights;  // (rows, columns)
   Matrix scale, zero;     // (rows, groups)
@@ -178,7 +178,7 @@ double code_at(const std::vector<uint8_t>& words, size_t line, size_t rows, size
   return word >> (4 * kPlace[row % 8]) & 15U;
 }
 
-// observed: nullptr: there was no text.
+// `observed` is nullptr if there was no text.
 Stored written(const AwqCase& c, const Matrix& w, const std::vector<uint8_t>* observed, const float* factor = nullptr) {
   const auto registry = schemes();
   const QuantizeTarget awq = target("awq", *registry, {{"group_size", std::to_string(c.group)}});

@@ -1,4 +1,4 @@
-// quantize_model() with texts: what is written follows from what the layers see, and runs.
+// With texts, quantize_model() writes what follows from what the layers see, and that runs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -90,7 +90,7 @@ TEST(Calibration, ShowsEachLayerWhatTheStoredOnesBeforeItGive) {
   expect_scales("lm_head", LlamaReference(*source, before).inputs(tokens).at("lm_head"));
 }
 
-// The same model with every matrix as plain floats.
+// Writes the same model with every matrix as plain floats.
 std::string plain_folder(const ScratchFolder& scratch, const Weights& out) {
   SafetensorsWriter writer;
   const std::map<std::string, Rows> stored = dequantized(out);

@@ -1,5 +1,5 @@
-// The codes of nf4, fp4, fp8, fp6 and uintx: every code of every format, held against definitions in float64, and that
-// packing loses nothing.
+// Every code of nf4, fp4, fp8, fp6 and uintx is held against definitions in float64, and packing must lose
+// nothing.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -60,7 +60,7 @@ void expect_nearest(const std::vector<double>& book, float x) {
   ASSERT_EQ(std::abs(got - double{x}), least) << x << " became " << got;
   ASSERT_LE(std::abs(got), largest);
 }
-// All codes, the points halfway between neighbours, and the floats around both.
+// Tries all codes, the points halfway between neighbours, and the floats around both.
 template <class Book>
 void expect_book(const std::vector<double>& book) {
   std::vector<float> values;
@@ -121,7 +121,7 @@ TEST(SmallFloats, RoundToEvenHalfwayAndEndAtTheLargest) {
   EXPECT_EQ((sdk::SmallFloat<3, 2>::nearest(-INFINITY)), 0x3fU);
 }
 
-// Every code, the points halfway between neighbours, the floats around both, and numbers of all sizes.
+// These are every code, the points halfway between neighbours, the floats around both, and numbers of all sizes.
 TEST(RoundedX, IsTheNearestNumber) {
   const CodedForm form = coded_form("fp8");
   const auto expect = [&](float x) {
@@ -162,7 +162,7 @@ TEST(Ranges, HaveNoMagnitudeWithASign) {
   EXPECT_EQ(r.magnitude(), 2);
 }
 
-// Sizes of a matrix of 4096 x 4096, in bits a weight.
+// These are the sizes of a matrix of 4096 x 4096, in bits a weight.
 TEST(Codings, HaveTheSizesOfTheDefinitions) {
   using coded::Coding, coded::Scaling;
   const auto bits = [](const Coding& c) { return static_cast<double>(c.row_bytes(4096)) * 8 / 4096; };

@@ -1,4 +1,4 @@
-// Schemes that store every weight as it is, in f32, and want to be asked for factors in the columns of x.
+// These schemes store every weight as it is, in f32, and want to be asked for factors in the columns of x.
 #pragma once
 
 #include "plain_scheme.h"

@@ -25,7 +25,7 @@ std::ostream& operator<<(std::ostream& out, const FoldingCase& c) {
 
 class Folding : public ::testing::TestWithParam<FoldingCase> {};
 
-// A tensor of the model, or what was written of it.
+// Returns a tensor of the model, or what was written of it.
 Rows tensor(const Weights& model, const std::string& name) {
   const std::string floats = name.substr(0, name.rfind('.')) + ".floats";
   return rows_of(model, name.ends_with(".weight") && model.find(floats) != nullptr ? floats : name);
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"input_layernorm.weight", "pre_feedforward_layernorm.weight", "self_attn.q_proj.weight",
                      "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.o_proj.weight",
                      "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"}},
-        // One matrix of Q, K and V, and one of gate and up.
+        // There is one matrix of Q, K and V, and one of gate and up.
         FoldingCase{"tiny-phi3",
                     {"input_layernorm.weight", "post_attention_layernorm.weight", "self_attn.qkv_proj.weight",
                      "self_attn.o_proj.weight", "mlp.gate_up_proj.weight", "mlp.down_proj.weight"}},
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {"input_layernorm.weight", "input_layernorm.bias", "self_attn.q_proj.weight",
                      "self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.o_proj.weight",
                      "mlp.gate_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"}},
-        // No gate: nothing is before the last product that could be divided.
+        // There is no gate: nothing is before the last product that could be divided.
         FoldingCase{"tiny-starcoder2",
                     {"input_layernorm.weight", "input_layernorm.bias", "post_attention_layernorm.weight",
                      "post_attention_layernorm.bias", "self_attn.q_proj.weight", "self_attn.k_proj.weight",

@@ -1,5 +1,5 @@
-// quantization.folds: a scheme that stores every weight as it is and wants factors in the columns of x, whatever x is like: by
-// that it can be seen whether the host's folding changes what a model computes.
+// quantization.folds stores every weight as it is and wants factors in the columns of x, whatever x is like: by that it
+// can be seen whether the host's folding changes what a model computes.
 #include <cmath>
 
 #include "floats_scheme.h"

@@ -1,4 +1,4 @@
-// quantization.gptq as it writes: codes that follow from what was observed, by the algorithm in float64.
+// quantization.gptq writes codes that follow from what was observed, by the algorithm in float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -37,7 +37,7 @@ struct GptqCase {
   }
 };
 
-// The tensors that a scheme wrote, read by the published form's definition.
+// These are the tensors that a scheme wrote, read by the published form's definition.
 struct Stored {
   std::vector<int64_t> codes;       // (rows, columns)
   std::vector<double> scale, zero;  // (groups, rows)
@@ -77,7 +77,7 @@ Stored stored_of(const std::vector<std::vector<uint8_t>>& tensors, const GptqCas
   return s;
 }
 
-// The matrix as it is written, with the sums of x x^T that were observed; none: nothing was.
+// Writes the matrix with the sums of x x^T that were observed; without `products` nothing was.
 std::vector<std::vector<uint8_t>> written(const GptqCase& c, const std::vector<float>& w, const Matrix* products,
                                           double rows_of_x = 1000) {
   const auto registry = schemes();
@@ -175,8 +175,8 @@ ReferenceGrid grid_of(const GptqCase& c, const std::vector<double>& w) {
   return {scale, std::max(1.0, std::nearbyint(-low / scale)), c.top()};
 }
 
-// One row by the algorithm without blocks and without a factor: the inverse loses a row and a column with every weight
-// that is rounded. Returns the codes.
+// Returns the codes of one row by the algorithm without blocks and without a factor: the inverse loses a row and a
+// column with every weight that is rounded.
 std::vector<int64_t> reference_row(const GptqCase& c, std::vector<double> w, const std::vector<size_t>& order,
                                    const std::vector<Matrix>& inverses) {
   const size_t group = c.group_columns();
@@ -202,7 +202,7 @@ std::vector<int64_t> reference_row(const GptqCase& c, std::vector<double> w, con
   return codes;
 }
 
-// The inverses by the number of columns that are rounded, rows and columns in the order of rounding.
+// Returns the inverses by the number of columns that are rounded, rows and columns in the order of rounding.
 std::vector<Matrix> inverses_of(const Matrix& products, const std::vector<size_t>& order, double damp) {
   const size_t n = order.size();
   Matrix h(n, std::vector<double>(n));

@@ -32,7 +32,7 @@ inline Rows rows_of(const Weights& weights, const std::string& name) {
 
 class LlamaReference {
  public:
-  // instead: matrices by tensor name that stand in the place of the weights' own.
+  // `instead` has matrices by tensor name that stand in the place of the weights' own.
   explicit LlamaReference(const Weights& weights, std::map<std::string, Rows> instead = {})
       : weights_(weights),
         instead_(std::move(instead)),

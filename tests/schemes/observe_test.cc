@@ -62,7 +62,7 @@ void expect_sums(const std::vector<double>& state, const Rows& x, const std::str
   }
 }
 
-// 19 rows in steps of 8: the last step has rows that are not live.
+// There are 19 rows in steps of 8: the last step has rows that are not live.
 TEST(Observe, EqualsTheFormulaInFloat64) {
   const std::vector<std::string> matrices = {
       "layers.0.attention.k", "layers.0.attention.o", "layers.0.mlp.up", "layers.0.mlp.down",

@@ -1,4 +1,4 @@
-// quantization.seen: a scheme of a stranger's with a stored form of its own, which looks at what goes into its
+// quantization.seen is a scheme of a stranger's with a stored form of its own, which looks at what goes into its
 // matrices. A weight stands for code * row_scale * column_scale. Columns of x that are large on average get a small
 // column_scale, so that their weights are rounded to finer steps; see AWQ, Lin et al. 2023, arXiv:2306.00978.
 #include <algorithm>
@@ -41,7 +41,7 @@ class Seen : public tenon::test::PlainScheme<Seen> {
 
   Seen(const sdk::Params& params, const sdk::Env&) : strength_(params.real("strength")) {}
 
-  // Into f32. What the file has in the scheme's own tensors stands for code * row_scale * column_scale.
+  // Everything becomes f32. What the file has in the scheme's own tensors stands for code * row_scale * column_scale.
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void*) const {
     const tenon_format format = site.mat(src).source;
     cpu::each_loaded_row(site, src, store, [&](uint8_t* to, const cpu::FileRow& from) {
@@ -96,7 +96,7 @@ class Seen : public tenon::test::PlainScheme<Seen> {
     r.emit<add_columns>({.name = "add_columns", .operands = operands, .chunks = {args.k + 1}}, args);
   }
 
-  // Plain matrices, which become f32, and those that the scheme has written.
+  // Takes plain matrices, which become f32, and those that the scheme has written.
   static tenon_format source(const tenon_linear& s, uint32_t mat) {
     if (sdk::find_tensor(s.matrix[mat], "codes") == nullptr) return cpu::unpacked_source(s, mat);
     const tenon_stored expected[] = {{"codes", TENON_I8, 2, {s.out_dim[mat], s.in_dim, 0, 0}},

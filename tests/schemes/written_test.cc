@@ -1,4 +1,4 @@
-// Folders that schemes write: names, types and bytes of their tensors, and what is refused.
+// This tests the folders that schemes write: names, types and bytes of their tensors, and what is refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ std::vector<float> some_weights(size_t n) {
   return w;
 }
 
-// A Hugging Face folder of one matrix and a norm.
+// Makes a Hugging Face folder of one matrix and a norm.
 std::string folder_of(const ScratchFolder& scratch, const std::vector<float>& w, uint64_t columns) {
   const std::string folder = scratch.path() / "in";
   std::filesystem::create_directory(folder);
@@ -53,7 +53,7 @@ std::string folder_of(const ScratchFolder& scratch, const std::vector<float>& w,
   return folder;
 }
 
-// A file's tensors as any reader of safetensors sees them.
+// This has a file's tensors as any reader of safetensors sees them.
 class Header {
  public:
   explicit Header(const std::filesystem::path& folder) {
@@ -64,7 +64,7 @@ class Header {
     text_ = bytes_.substr(8, size);
   }
   const std::string& text() const { return text_; }
-  // Bytes of a tensor of that type and shape; none if it is not there or not so.
+  // Returns the bytes of a tensor of that type and shape; none if it is not there or not so.
   std::string tensor(const std::string& name, const std::string& rest) const {
     const std::string entry = "\"" + name + "\":{" + rest + ",\"data_offsets\":[";
     const size_t at = text_.find(entry);
@@ -136,7 +136,8 @@ INSTANTIATE_TEST_SUITE_P(GroupsAndWidths, Int4,
                          ::testing::Combine(::testing::Values(32, 64, 128, 256), ::testing::Values(1, 31, 64, 300),
                                             ::testing::Bool()));
 
-// The numbers of e4m3 by their bits: a sign, 4 bits of exponent and 3 of mantissa; NaN where all others are set.
+// Returns the numbers of e4m3 by their bits: a sign, 4 bits of exponent and 3 of mantissa; NaN where all others are
+// set.
 std::vector<double> numbers_of_e4m3() {
   std::vector<double> all;
   for (int code = 0; code < 256; ++code) {
@@ -256,7 +257,7 @@ TEST(Written, HoldsWhatItTakesToRun) {
   });
 }
 
-// A form that core has never heard of; the matrix is taken whole, and a tensor of it is not by row.
+// Core has never heard of this form; the matrix is taken whole, and a tensor of it is not by row.
 TEST(Written, TakesAStrangersForm) {
   const ScratchFolder scratch;
   const auto registry = schemes();

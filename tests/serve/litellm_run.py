@@ -27,7 +27,7 @@ FIELDS = [{"temperature": 0}, {"temperature": 1.5, "seed": 3}, {"top_p": 0.5}, {
           {"presence_penalty": 1.0}, {"frequency_penalty": -1.0}, {"logit_bias": {"5": -100}}, {"user": "me"},
           {"response_format": {"type": "text"}}, {"max_completion_tokens": 5}, {"tool_choice": "none"},
           {"extra_body": {"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2, "ignore_eos": True, "priority": 1}}]
-# As `model="hosted_vllm/..."` and as OpenAI's own interface.
+# The server is asked as `model="hosted_vllm/..."` and as OpenAI's own interface.
 PROVIDERS = ["openai", "hosted_vllm"]
 
 

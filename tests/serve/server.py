@@ -12,7 +12,7 @@ import sys
 import tempfile
 import urllib.parse
 
-# Zephyr's.
+# This template is Zephyr's.
 TEMPLATE = """{% for message in messages %}
 {% if message['role'] == 'user' %}
 {{ '<|user|>\\n' + message['content'] + eos_token }}

@@ -16,7 +16,7 @@ namespace tenon::test {
 // It says which of two equally near codes is taken.
 enum class Tie { kEven, kNearerToZero, kSmaller };
 
-// A scheme of codes and its parameters. In a book, code i stands for book[i] times the scale.
+// This is a scheme of codes and its parameters. In a book, code i stands for book[i] times the scale.
 struct CodedForm {
   std::vector<double> book;
   bool halves = false;  // a code's value is rounded to fp16 after the code is chosen
@@ -26,7 +26,7 @@ struct CodedForm {
   uint32_t bits = 0;        // integers with a zero point instead of a book
 };
 
-// A sign, exponent and mantissa, as IEEE 754 has it but without infinities; e4m3 has a NaN, left out here.
+// A float has a sign, exponent and mantissa, as IEEE 754 has it but without infinities; e4m3 has a NaN, left out here.
 inline std::vector<double> small_floats(int exponent_bits, int mantissa_bits) {
   const int bias = (1 << (exponent_bits - 1)) - 1, magnitudes = 1 << (exponent_bits + mantissa_bits);
   std::vector<double> book;
@@ -39,7 +39,7 @@ inline std::vector<double> small_floats(int exponent_bits, int mantissa_bits) {
   }
   return book;
 }
-// Rounded to f32, as the published table is.
+// These are rounded to f32, as the published table is.
 inline std::vector<double> normal_float4() {
   const float book[] = {-1.0F,
                         -0.6961928009986877F,

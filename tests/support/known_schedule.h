@@ -1,5 +1,5 @@
-// Requests whose schedule is known to the step: five of them share two slots and a pool of eight pages of 16 tokens. One is
-// pre-empted as the pool is full, one is cancelled while it generates, and two begin as another one did.
+// The schedule of these requests is known to the step: five of them share two slots and a pool of eight pages of 16
+// tokens. One is pre-empted as the pool is full, one is cancelled while it generates, and two begin as another one did.
 // tests/data/trace/known_schedule.txt has what the trace says of them.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Steps of a single sequence, in slot 0.
+// These make steps of a single sequence, in slot 0.
 #pragma once
 
 #include <cstdint>

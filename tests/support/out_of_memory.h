@@ -1,4 +1,4 @@
-// A small pipeline on a device that refuses its first, second, ... allocation, until none is left to refuse.
+// A small pipeline runs on a device that refuses its first, second, ... allocation, until none is left to refuse.
 #pragma once
 
 #include <gmock/gmock.h>

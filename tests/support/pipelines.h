@@ -37,7 +37,7 @@ inline std::string plugins() {
   return build() / "lib/tenon/plugins";
 }
 
-// model: in the tests' data, or a path. The configuration is put into the options.
+// `model` is one of the tests' data, or a path. The configuration is put into the options.
 inline std::unique_ptr<Engine> open_with(EngineOptions options, const std::string& model, const std::string& device,
                                          Settings settings) {
   settings.push_back("device.use=" + device);
@@ -62,7 +62,7 @@ inline Request request(uint32_t tokens = 32) {
   return r;
 }
 
-// "" where there is a GPU, else what is missing.
+// Returns "" where there is a GPU, else what is missing.
 inline std::string no_gpu() {
   try {
     open(kTiny, "cuda", kExact);

@@ -1,4 +1,4 @@
-// Plain matrices as a host describes them, one tensor "weight" each.
+// These are plain matrices as a host describes them, one tensor "weight" each.
 #pragma once
 
 #include <algorithm>

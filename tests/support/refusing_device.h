@@ -1,4 +1,4 @@
-// A device that refuses an allocation on demand, counts what it hands out, and is otherwise the one that it stands for.
+// This device refuses an allocation on demand, counts what it hands out, and is otherwise the one that it stands for.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tenon::test {
 
-// One at a time. The registry and every pipeline on the device die before it.
+// There is one at a time. The registry and every pipeline on the device die before it.
 class RefusingDevice {
  public:
   static constexpr const char* kName = "refusing";

@@ -1,5 +1,5 @@
-// A trace of four requests in two slots, as Tenon writes it, with round times. The second one loses its pages to the first,
-// the third finds nothing in the cache and waits, the fourth still waits at the end.
+// This is a trace of four requests in two slots, as Tenon writes it, with round times. The second one loses its pages
+// to the first, the third finds nothing in the cache and waits, the fourth still waits at the end.
 #pragma once
 
 #include <initializer_list>

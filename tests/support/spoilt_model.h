@@ -1,4 +1,4 @@
-// A copy of a small checkpoint with some of its numbers changed.
+// This makes a copy of a small checkpoint with some of its numbers changed.
 #pragma once
 
 #include <boost/json.hpp>
@@ -14,7 +14,7 @@
 
 namespace tenon::test {
 
-// A Hugging Face folder whose one model.safetensors holds f32. The copy is gone with the object.
+// This copies a Hugging Face folder whose one model.safetensors holds f32. The copy is gone with the object.
 class SpoiltModel {
  public:
   explicit SpoiltModel(const std::filesystem::path& model) {

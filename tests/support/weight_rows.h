@@ -13,7 +13,7 @@ namespace tenon::test {
 using conformance::kFileFormats;
 using conformance::random_rows;
 
-// A row as int8wo is to hold it: codes of 8 bits, one scale.
+// Makes a row what int8wo is to hold of it: codes of 8 bits, one scale.
 inline void hold_as_int8(float* w, size_t k) {
   float largest = 0;
   for (size_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(w[i]));

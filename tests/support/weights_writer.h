@@ -41,7 +41,7 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-// GGUF's numbers of value types.
+// These are GGUF's numbers of value types.
 enum class GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 
 template <class T>
@@ -87,7 +87,7 @@ class GgufWriter {
     for (const std::string& value : values) append_string(raw, value);
     return add_raw(key, GgufType::kArray, array(GgufType::kString, values.size(), raw));
   }
-  // The value as it stands in the file.
+  // `value` is the value as it stands in the file.
   GgufWriter& add_raw(std::string_view key, GgufType type, std::string_view value) {
     append_string(pairs_, key);
     append(pairs_, static_cast<uint32_t>(type));
@@ -95,7 +95,7 @@ class GgufWriter {
     ++pairs_written_;
     return *this;
   }
-  // The value of an array: element type, count, elements.
+  // Returns the value of an array: element type, count, elements.
   static Bytes array(GgufType type, uint64_t count, std::string_view elements) {
     Bytes raw;
     append(raw, static_cast<uint32_t>(type));
@@ -135,7 +135,7 @@ class GgufWriter {
 
 class SafetensorsWriter {
  public:
-  // `dtype` as the format names it, such as "F32".
+  // `dtype` is its name in the format, such as "F32".
   SafetensorsWriter& tensor(const std::string& name, const std::string& dtype, const std::vector<uint64_t>& shape,
                             std::string_view data) {
     std::string dims;
@@ -145,13 +145,13 @@ class SafetensorsWriter {
     return entry(name, "{\"dtype\":\"" + dtype + "\",\"shape\":[" + dims + "],\"data_offsets\":[" +
                            std::to_string(begin) + "," + std::to_string(data_.size()) + "]}");
   }
-  // Any header entry, its value as JSON.
+  // Adds any header entry, its value as JSON.
   SafetensorsWriter& entry(const std::string& name, const std::string& json) {
     header_ += (header_.empty() ? "" : ",") + ("\"" + name + "\":") + json;
     return *this;
   }
 
-  // A header padded to `alignment` with spaces, then the data.
+  // Returns a header padded to `alignment` with spaces, then the data.
   Bytes bytes(size_t alignment = 8) const { return file("{" + header_ + "}", data_, alignment); }
 
   static Bytes file(std::string header, std::string_view data, size_t alignment = 1) {
@@ -166,7 +166,7 @@ class SafetensorsWriter {
   Bytes data_;
 };
 
-// The text of model.safetensors.index.json.
+// Returns the text of model.safetensors.index.json.
 inline std::string index_json(const std::map<std::string, std::string>& weight_map) {
   std::string text;
   for (const auto& [tensor, file] : weight_map)

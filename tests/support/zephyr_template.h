@@ -1,4 +1,4 @@
-// A published chat template that Tenon knows: Zephyr's, word for word.
+// This is a published chat template that Tenon knows: Zephyr's, word for word.
 #pragma once
 
 namespace tenon::test {

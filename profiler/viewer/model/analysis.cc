@@ -58,7 +58,7 @@ class Analyser {
   std::unordered_map<std::string, uint32_t> path_ids_;
   const Place others_{kMaxPaths, -1};
   std::vector<bool> is_source_;   // categories
-  std::vector<int64_t> windows_;  // the time at which each step's duration begins
+  std::vector<int64_t> windows_;  // each step's duration begins there
 };
 
 Analysis Analyser::run() {
@@ -141,7 +141,7 @@ void Analyser::find_source() {
         static_cast<size_t>(std::count_if(file_.slices.begin() + lanes.front(), file_.slices.begin() + lanes.back(),
                                           [this](const TraceSlice& s) { return is_source_[s.category]; }));
   }
-  out_.ops.reserve(n_ops);  // millions: grown, they would be there three times for a moment
+  out_.ops.reserve(n_ops);  // there are millions: grown, they would be there three times for a moment
   for (const uint32_t track : tracks) add_track(track);
 }
 

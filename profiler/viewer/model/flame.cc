@@ -32,7 +32,7 @@ Flame flame_of(const profiler::TraceFile& file, const std::vector<uint32_t>& tra
   };
   for (const uint32_t t : tracks) {
     const profiler::TraceTrack& track = file.tracks[t];
-    std::vector<uint32_t> above, here;  // nodes of the lane's slices
+    std::vector<uint32_t> above, here;  // these are nodes of the lane's slices
     for (size_t d = 0; d < track.depth(); ++d) {
       here.clear();
       uint32_t parent = d == 0 ? 0 : track.lanes[d - 1];

@@ -11,11 +11,11 @@ namespace tenon::view {
 
 struct Flame {
   struct Node {
-    std::string name;  // without the numbers of layers and steps
+    std::string name;  // it has no numbers of layers and steps
     int64_t ns = 0;
     uint64_t count = 0;
-    uint32_t longest = 0;              // the index of the longest slice
-    std::vector<uint32_t> children{};  // the longest first
+    uint32_t longest = 0;              // it is the index of the longest slice
+    std::vector<uint32_t> children{};  // the longest comes first
   };
   std::vector<Node> nodes;  // 0 is the root, whose time is its children's
 };

@@ -19,11 +19,12 @@ struct Box {
 struct LaneView {
   uint32_t first, last;    // the lane's slices, see TraceTrack::lanes
   int64_t from_ns, to_ns;  // to_ns is past it
-  int64_t min_ns;          // a slice's shortest that is drawn alone; > 0
+  int64_t min_ns;          // a slice that is drawn alone is no shorter; > 0
 };
 
-// Slices of the lane that lie in [from_ns, to_ns), in order. One shorter than min_ns is joined with those after it that end
-// within min_ns of what is joined so far. At most (to_ns - from_ns) / min_ns + 2 boxes, found by binary search.
+// Finds the slices of the lane that lie in [from_ns, to_ns), in order, by binary search. One shorter than min_ns is
+// joined with those after it that end within min_ns of what is joined so far; there are at most (to_ns - from_ns) /
+// min_ns + 2 boxes.
 void fold(const profiler::TraceFile& file, const LaneView& view, std::vector<Box>& out);
 
 }  // namespace tenon::view

@@ -18,14 +18,14 @@ Table op_table(const TraceFile& file, const Analysis& analysis, Phase phase, std
 // Returns a row for each step: what ran, how long, how it splits, the slowest first where `worst_first`.
 Table step_table(const Analysis& analysis, Phase phase, bool worst_first);
 
-// One step's tokens, as a cell.
+// This is one step's tokens, as a cell.
 struct TokenCell {
   uint32_t step = 0;
-  std::string text{};  // empty if the trace has none; blanks visible
+  std::string text{};  // it is empty if the trace has none; blanks are visible
   int64_t n_tokens = 0;
   int64_t duration_ns = 0;
   Work dominant = Work::kOther;  // this sort of work took most of it
-  double over_median = 1;        // its time per token over the median's
+  double over_median = 1;        // it is its time per token over the median's
   Work grew = Work::kOther;      // this sort of work took most more than in the median step
 };
 std::vector<TokenCell> token_strip(const Analysis& analysis);
@@ -35,14 +35,14 @@ struct HeatMap {
   struct Field {
     int64_t ns = 0;
     double bytes = 0;
-    uint32_t longest = kNoIndex;  // the index of the longest slice
+    uint32_t longest = kNoIndex;  // it is the index of the longest slice
     int64_t longest_ns = -1;
     double gbps() const { return ns > 0 ? bytes / static_cast<double>(ns) : 0; }
   };
   std::vector<std::string> columns;
   int n_layers = 0;
   std::vector<Field> fields;  // (n_layers + 1, columns)
-  int64_t total_ns = 0;       // the steps' total
+  int64_t total_ns = 0;       // it is the steps' total
   size_t n_steps = 0;
 
   const Field& at(int row, size_t column) const { return fields[static_cast<size_t>(row) * columns.size() + column]; }
@@ -70,8 +70,8 @@ struct PipelineInfo {
   struct Text {
     std::string title, text;
   };
-  std::vector<Text> texts;  // the TOML, the negotiation, the plan, if they are there
-  Table facts;              // the rest of the metadata
+  std::vector<Text> texts;  // these are the TOML, the negotiation, the plan, if they are there
+  Table facts;              // it has the rest of the metadata
   std::vector<std::string> missing;
 };
 PipelineInfo pipeline_info(const TraceFile& file, const Analysis& analysis);

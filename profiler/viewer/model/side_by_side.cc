@@ -13,7 +13,7 @@ int64_t first_decode(const std::vector<Step>& steps) {
   return at == steps.end() ? 0 : at - steps.begin();
 }
 
-// The slices [first, last) of a lane that begin in [from_ns, to_ns).
+// Returns the slices [first, last) of a lane that begin in [from_ns, to_ns).
 std::pair<uint32_t, uint32_t> begin_within(const TraceFile& file, const profiler::TraceTrack& track, size_t depth,
                                            int64_t from_ns, int64_t to_ns) {
   const auto first = file.slices.begin() + track.lanes[depth], last = file.slices.begin() + track.lanes[depth + 1];

@@ -22,16 +22,17 @@ class SideBySide {
  public:
   SideBySide(Side a, Side b);
 
-  // The steps that both traces have: [first, second], with 0 among them; {0, -1} if one of the traces has none.
+  // Returns the steps that both traces have: [first, second], with 0 among them, or {0, -1} if one of the traces has
+  // none.
   std::pair<int64_t, int64_t> steps() const { return range_; }
   // Puts the begins of that step over one another; the nearest of steps() is taken. Without steps the begins of the
   // traces are.
   void align(int64_t step);
   int64_t aligned() const { return aligned_; }
 
-  // Index among the analysis' steps of side 0 or 1; kNoIndex if it has no such step.
+  // Returns the step's index in the analysis of side 0 or 1; kNoIndex if that has no such step.
   uint32_t step_index(size_t side, int64_t step) const;
-  // The aligned moment, since the begin of that side's trace.
+  // Returns the aligned moment, counted from the begin of that side's trace.
   double origin_ns(size_t side) const;
   // Returns a range that shows the aligned step of both, around that moment.
   std::pair<double, double> step_range() const;
@@ -48,7 +49,7 @@ class SideBySide {
   uint32_t named_counterpart(size_t side, uint32_t slice, uint32_t step, uint32_t other_step) const;
 
   std::array<Side, 2> sides_;
-  std::array<int64_t, 2> zero_{};  // index of step 0
+  std::array<int64_t, 2> zero_{};  // it is the index of step 0
   std::pair<int64_t, int64_t> range_{0, -1};
   int64_t aligned_ = 0;
 };
@@ -68,7 +69,7 @@ class PathMatch {
 
   const TraceFile* file_ = nullptr;
   std::string path_;
-  std::vector<Fit> names_;  // one for each string
+  std::vector<Fit> names_;  // each string has one
   uint32_t op_key_ = 0, op_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Arithmetic that absurd values of a damaged trace do not break.
+// This arithmetic does not break on absurd values of a damaged trace.
 #pragma once
 
 #include <algorithm>

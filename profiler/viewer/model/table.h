@@ -32,7 +32,7 @@ void sort_by(Table& table, size_t column, bool descending);
 std::string to_text(const Table& table);
 
 Cell text_cell(std::string text);
-// A dash for what is not a number. NaN sorts last.
+// Shows a dash for what is not a number. NaN sorts last.
 Cell number_cell(double value, int decimals);
 inline constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 

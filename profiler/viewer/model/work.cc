@@ -21,7 +21,7 @@ struct Sign {
   std::string_view part;
   Work work;
 };
-// The first that occurs decides.
+// Of these parts the first one that occurs decides.
 constexpr Sign kOfComponent[] = {
     {"attention.", Work::kAttention}, {"kv_cache.", Work::kKvCache}, {"sampler.", Work::kSampling}};
 constexpr Sign kOfName[] = {

@@ -24,7 +24,7 @@ enum class Work : uint8_t {
 };
 inline constexpr size_t kWorks = 11;
 
-// "GEMV", "attention", ..., "gap" (between operations of a step), "host" (before its first and after its last)
+// Returns "GEMV", "attention", ..., "gap" (between operations of a step) or "host" (before its first, after its last).
 const char* label(Work work);
 
 // Any of the three may be empty. `name`: the slice's; of other writers' traces a kernel's or an aten operator's.

@@ -52,7 +52,7 @@ std::vector<uint32_t> shades_of(const TraceFile& file) {
   return shades;
 }
 
-// Wraps where the window is narrow.
+// The bar wraps where the window is narrow.
 void draw_bar(App& app) {
   const Theme& theme = app.theme;
   const float right = ImGui::GetWindowWidth() - theme.px(124);

@@ -1,4 +1,4 @@
-// The state of the viewer, and one frame of it. Knows ImGui, but no window.
+// This has the state of the viewer, and draws one frame of it. It knows ImGui, but no window.
 #pragma once
 
 #include <imgui.h>
@@ -20,7 +20,7 @@
 
 namespace tenon::view {
 
-// Keys as ImGui's backend for GLFW numbers them.
+// These are keys as ImGui's backend for GLFW numbers them.
 namespace key {
 inline constexpr int kEscape = 256, kEnter = 257, kRight = 262, kLeft = 263, kDown = 264, kUp = 265;
 }
@@ -41,7 +41,7 @@ enum class ViewId : uint8_t {
 };
 inline constexpr size_t kViews = 12;
 struct ViewName {
-  const char* option;  // the value of --view
+  const char* option;  // it is the value of --view
   const char* title;
 };
 inline constexpr std::array<ViewName, kViews> kViewNames{{{"start", "Start"},
@@ -58,7 +58,7 @@ inline constexpr std::array<ViewName, kViews> kViewNames{{{"start", "Start"},
                                                           {"requests", "Requests"}}};
 std::optional<ViewId> view_of(std::string_view option);
 
-// A trace and what does not depend on how it is looked at.
+// This holds a trace and what does not depend on how it is looked at.
 struct Document {
   explicit Document(TraceFile trace);
 
@@ -69,12 +69,12 @@ struct Document {
   Requests requests;
   std::vector<uint8_t> work;    // [slices]: the Work of an operation; 255 for other slices
   std::vector<uint32_t> shade;  // [strings]: the shade of each one that is a slice's name
-  std::string name;             // the file's name without its folder
+  std::string name;             // it is the file's name without its folder
 };
 
 struct TimelineState {
-  double from_ns = 0, to_ns = 0;  // the time that is shown, since the begin of the trace; equal = not yet set
-  uint32_t selected = kNoIndex;   // a slice
+  double from_ns = 0, to_ns = 0;  // this time is shown, since the begin of the trace; equal = not yet set
+  uint32_t selected = kNoIndex;   // it is a slice
   std::optional<Area> area;
   Table area_sums;
   bool dragging = false, panning = false;  // true: it began here
@@ -92,13 +92,13 @@ struct TimelineState {
 struct PairState {
   SideBySide pair;
   std::array<TimelineState, 2> timelines{};
-  double from_ns = 0, to_ns = 0;  // the time that both show, since the aligned moment
-  size_t keys_side = 0;           // the side on which the mouse was last
+  double from_ns = 0, to_ns = 0;  // both show this time, since the aligned moment
+  size_t keys_side = 0;           // the mouse was last on this side
 
   struct Mark {
     size_t side = 0;
-    uint32_t slice = kNoIndex;  // the slice that is hovered, else the one that is selected
-    std::string path{};         // the path of a row of the table, if no slice is meant
+    uint32_t slice = kNoIndex;  // it is the slice that is hovered, else the one that is selected
+    std::string path{};         // it is the path of a row of the table, if no slice is meant
     bool operator==(const Mark&) const = default;
   };
   Mark hovered{}, selected{}, marked{};
@@ -106,26 +106,26 @@ struct PairState {
   std::array<uint32_t, 2> twins{kNoIndex, kNoIndex};  // it, and what it is in the other trace
 };
 
-// The view of a trace's requests.
+// This is the state of the view of a trace's requests.
 struct RequestsState {
   explicit RequestsState(const Requests& requests);
   // kNoIndex selects none.
   void select(const Requests& requests, uint32_t request);
   void fit(const Requests& requests, const TraceFile& file);
 
-  double from_ns = 0, to_ns = 0;  // the time that is shown, since the begin of the trace; equal = not yet set
+  double from_ns = 0, to_ns = 0;  // this time is shown, since the begin of the trace; equal = not yet set
   RequestOrder order = RequestOrder::kArrival;
   RequestFilter filter = RequestFilter::kAll;
   float min_wait_ms = 0;
-  std::vector<uint32_t> rows;  // indices of the requests that are shown
+  std::vector<uint32_t> rows;  // these are indices of the requests that are shown
   Table percentiles;
-  uint32_t selected = kNoIndex;     // a request
+  uint32_t selected = kNoIndex;     // it is a request
   uint32_t scroll_to = kNoIndex;    // the next frame scrolls to this request
   std::vector<uint32_t> holders{};  // they had slots while it waited; sorted
   Table facts{}, held_by{};
 };
 
-// Something that is made once for what it is made of.
+// This keeps something that is made once for what it is made of.
 template <typename T>
 struct Made {
   T value;
@@ -143,7 +143,7 @@ struct App {
   App(bool dark, float scale) : theme(make_theme(dark, scale)) {}
 
   std::vector<std::shared_ptr<const Document>> documents;
-  std::vector<TimelineState> timelines;  // one for each document
+  std::vector<TimelineState> timelines;  // each document has one
   size_t current = 0;
   ViewId view = ViewId::kStart;
   Theme theme;

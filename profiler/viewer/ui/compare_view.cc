@@ -1,4 +1,8 @@
-// This view shows two traces: their timelines over one another, aligned at a step, and which operations differ.
+// This view shows two traces, A and B: their timelines over one another, aligned at a step, and which operations
+// differ. Both timelines show the same time, which counts from the aligned moment: what moves one moves the other. What
+// is selected in one is selected in the other, too, if that has it; what is hovered, or else selected, is framed in
+// both. Differences are medians over the steps of the chosen phase. An area that was dragged replaces their table by
+// its sums.
 #include <algorithm>
 #include <cmath>
 #include <tuple>
@@ -203,7 +207,7 @@ void CompareView::describe_marked() const {
                      100 * (static_cast<double>(ns[1]) / static_cast<double>(ns[0]) - 1));
 }
 
-// The mean step of each, by work.
+// Draws the mean step of each, by work.
 void CompareView::splits() const {
   std::array<std::array<double, kWorks>, 2> mean;
   std::array<double, 2> total;

@@ -1,4 +1,4 @@
-// The left-heavy flame view: which calls the time of a track or of all goes to.
+// The left-heavy flame view shows which calls the time of a track or of all goes to.
 #include <algorithm>
 #include <cstdio>
 

@@ -1,4 +1,6 @@
-// Layers by operations, coloured by GB/s or by share of the step.
+// The heat map has a column for each operation and a row for each layer, coloured by GB/s or by the share of the step.
+// What is outside of layers has a row of its own below. The last colour is the measured peak, or else the most in a
+// layer. A field is empty where an operation took no time; a click on it leads to its longest slice.
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -51,7 +53,7 @@ bool draw_unit_choice(App& app) {
   return by_share;
 }
 
-// One frame of the map.
+// This draws one frame of the map.
 class HeatDrawing {
  public:
   HeatDrawing(App& app, const HeatMap& map, bool by_share) : app_(app), map_(map), by_share_(by_share) {
@@ -168,8 +170,8 @@ class HeatDrawing {
   App& app_;
   const HeatMap& map_;
   bool by_share_;
-  double most_ = 0;              // the value with the last colour of the scale
-  std::vector<size_t> columns_;  // the columns of layers
+  double most_ = 0;              // this value has the last colour of the scale
+  std::vector<size_t> columns_;  // these are the columns of layers
   ImVec2 origin_{};
   float left_ = 0, head_ = 0, line_ = 0, width_ = 0, height_ = 0;  // names of layers, names of columns, text, a field
 };

@@ -1,4 +1,5 @@
-// The start page, and what made the trace.
+// draw_start() is the page without a trace: how to record one, recent files, keys. draw_pipeline() shows what the trace
+// says about the pipeline that made it, and names first what it does not say.
 #include <algorithm>
 
 #include "ui/views.h"

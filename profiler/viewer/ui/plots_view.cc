@@ -1,4 +1,6 @@
-// This view shows counters over time: the KV cache, tokens per second, whatever the trace counts.
+// This view shows each counter over the whole trace; without counters, the tokens per second that the steps give. A
+// value holds until the next one. A pixel stands for all values in it, from the least to the most, so none is lost;
+// plots out of sight are skipped.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// The view of requests: what is chosen in it, and what is said of the selected one.
+// This has the state of the view of requests (what is selected, who ran while that waited, which time is shown) and the
+// panel of the selected request. The tables are made when a request is selected, not in each frame.
 #include <algorithm>
 #include <charconv>
 
@@ -7,7 +8,7 @@
 namespace tenon::view {
 namespace {
 
-// Its slices, and buttons for the steps that carried each.
+// Draws its slices, and buttons for the steps that carried each.
 void draw_parts(App& app, const RequestLife& life) {
   const Analysis& analysis = app.document().analysis;
   int id = 0;

@@ -1,4 +1,6 @@
-// The step strip with its table, and the token strip.
+// These views list steps, tokens and operations. Steps are bars above their table, tokens are cells with their texts.
+// Only the phase that is chosen counts, but for the token cells. Cells out of sight are not drawn; a click leads to a
+// step's slice.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,8 +11,8 @@
 namespace tenon::view {
 namespace {
 
-// Steps as bars over the whole width, stacked by work; several to a bar where there are more steps than room, then the
-// longest of them.
+// Draws steps as bars over the whole width, stacked by work; where there are more steps than room, a bar stands for
+// several and shows the longest of them.
 void draw_step_strip(App& app, float height) {
   const std::vector<Step>& steps = app.document().analysis.steps;
   const Theme& theme = app.theme;

@@ -11,7 +11,7 @@ namespace tenon::view {
 
 struct Theme {
   bool dark = true;
-  float scale = 1;  // the display's
+  float scale = 1;  // it is the display's
   ImU32 text = 0, dim = 0, background = 0, panel = 0, line = 0, warning = 0, selection = 0, good = 0, bad = 0;
   std::array<ImU32, kWorks> work{};
 
@@ -26,8 +26,8 @@ void apply(const Theme& theme);
 // only, so that the nearest texel is the right one.
 void add_fonts(float scale);
 ImFont* mono_font();
-ImFont* small_font();  // Latin
-ImFont* title_font();  // Latin
+ImFont* small_font();  // it has Latin letters only
+ImFont* title_font();  // it has Latin letters only
 
 // Returns a steady, muted colour for a name.
 ImU32 colour_of(uint32_t name, const Theme& theme);

@@ -1,5 +1,7 @@
-// The timeline shows tracks over time. What is drawn follows pixels: lanes out of sight are skipped, slices too narrow to
-// tell apart come folded.
+// The timeline shows tracks over time. What is drawn follows pixels: lanes out of sight are skipped, and slices that
+// are too narrow to tell apart come folded. TimelineState's from_ns and to_ns count from the begin of the trace. keys()
+// runs before tracks are drawn and mouse() after it, when hovered_ and the tops of tracks are known. A Timeline lives
+// for one frame; TimelineState is what stays.
 #include "ui/timeline.h"
 
 #include <algorithm>

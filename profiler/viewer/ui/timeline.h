@@ -15,12 +15,12 @@ struct TimelinePane {
   TimelineState& state;
   double whole_from_ns, whole_to_ns;  // the key F shows this time, since the begin of the trace
   bool takes_keys = true;
-  // False: it is beside another one. Steps and the search are then not its own affair.
+  // It is false beside another one. Steps and the search are then not its own affair.
   bool is_alone = true;
   std::string label{};
   double origin_ns = 0;             // its ruler has zero there, since the begin of the trace
-  const PathMatch* same = nullptr;  // slices that are framed
-  uint32_t twin = kNoIndex;         // a slice whose frame is thicker
+  const PathMatch* same = nullptr;  // these slices are framed
+  uint32_t twin = kNoIndex;         // the frame of this slice is thicker
 };
 
 class Timeline {
@@ -38,7 +38,7 @@ class Timeline {
   uint32_t run();
 
  private:
-  static constexpr float kNarrowest = 3;  // pixels of a slice that is drawn by itself
+  static constexpr float kNarrowest = 3;  // a slice that is drawn by itself has so many pixels
 
   void draw_ruler();
   void draw_tracks();

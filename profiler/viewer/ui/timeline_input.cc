@@ -1,4 +1,6 @@
-// The timeline's keys and mouse are handled here.
+// The timeline's keys and mouse are handled here: they change TimelineState alone, or go to a slice. A drag of a few
+// pixels at least is an area, and a shorter one a click; an area and a selected slice exclude each other. The time that
+// is shown is never narrower than 0.05 ns a pixel by zooming, nor wider than four times the trace.
 #include <algorithm>
 #include <cmath>
 

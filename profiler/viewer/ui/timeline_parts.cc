@@ -99,7 +99,7 @@ RulerSteps ruler_steps(double least_ns) {
     const char* name;
   };
   constexpr std::array<Unit, 4> kUnits{{{1e9, "s"}, {1e6, "ms"}, {1e3, "us"}, {1, "ns"}}};
-  // The largest unit that needs no more than one decimal.
+  // This takes the largest unit that needs no more than one decimal.
   for (const Unit& unit : kUnits) {
     int decimals = 0;
     while (decimals < 1 && std::fmod(ns * std::pow(10.0, decimals), unit.ns) != 0) ++decimals;

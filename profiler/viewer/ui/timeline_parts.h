@@ -11,7 +11,7 @@ namespace tenon::view {
 // Marks that are a round number of nanoseconds apart.
 struct RulerSteps {
   double ns = 1;
-  double unit_ns = 1;  // the unit of the texts
+  double unit_ns = 1;  // it is the unit of the texts
   const char* unit = "ns";
   int decimals = 0;
 };

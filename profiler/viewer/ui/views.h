@@ -18,13 +18,13 @@ void draw_pipeline(App& app);
 void draw_compare(App& app);
 void draw_requests(App& app);
 
-// A chooser of decode, prefill or all steps.
+// Draws a chooser of decode, prefill or all steps.
 void draw_phase_choice(App& app);
 // Says what the trace lacks for a view.
 void draw_missing(const App& app, const char* text);
 void draw_legend(const App& app);
-// Sortable by its headers; a click on a row goes to its slice; a button copies it. `id`: unique in the window;
-// `marked`: the first cell of rows that stand out. Returns the row that was clicked.
+// A table can be sorted by its headers; a click on a row goes to its slice; a button copies it. `id` is unique in the
+// window; `marked` is the first cell of rows that stand out. Returns the row that was clicked.
 const Table::Row* draw_table(App& app, Table& table, const char* id, std::string_view marked = {});
 // Writes the lines of a tooltip that say how a step splits.
 void describe_step(const App& app, const Step& step);

@@ -1,4 +1,5 @@
-// This view shows where the mean step's time goes, beside the time that moving its bytes takes at the memory's measured peak.
+// This view shows where the mean step's time goes, beside the time that moving its bytes takes at the memory's measured
+// peak. The bars stand one after the other, and the step's own bar below them ends where the last one does.
 #include <algorithm>
 #include <cstdio>
 
@@ -71,7 +72,7 @@ void draw_waterfall(App& app) {
     draw.AddText({origin.x, y + (row * 0.7F - line) / 2}, theme.text, part.name.c_str());
     draw.AddRectFilled({x_of(at), y}, {std::max(x_of(at + ns), x_of(at) + 1), bar_bottom},
                        (fill & 0x00FFFFFFU) | 0x70000000U);
-    // Solid: what the bytes take at the peak.
+    // The solid part is the time that the bytes take at the peak.
     const double limit = std::min(part.limit_ns, ns);
     if (limit > 0) draw.AddRectFilled({x_of(at), y}, {x_of(at + limit), bar_bottom}, fill);
     if (limit <= 0) draw.AddRect({x_of(at), y}, {std::max(x_of(at + ns), x_of(at) + 1), bar_bottom}, fill);

@@ -1,4 +1,4 @@
-// A sampler whose kernel traps.
+// This sampler has a kernel that traps.
 #include "tenon/cuda/candidates.cuh"
 #include "tenon/sdk/sampler.h"
 

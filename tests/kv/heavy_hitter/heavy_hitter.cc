@@ -1,6 +1,6 @@
-// A cache that keeps, for each KV head of each layer by itself, the newest tokens and those that attention has leaned on
-// most: Zhang et al., "H2O: Heavy-Hitter Oracle", arXiv:2306.14048. It shows that eviction is one folder: cells apart by
-// head, positions in a table, softmax weights from attention, and all decisions made on the device by ops.
+// This cache keeps, for each KV head of each layer by itself, the newest tokens and those that attention has leaned on
+// most: Zhang et al., "H2O: Heavy-Hitter Oracle", arXiv:2306.14048. It shows that eviction is one folder: cells apart
+// by head, positions in a table, softmax weights from attention, and all decisions made on the device by ops.
 //
 // Every layer is a group of its own. record_begin, before the step's rows arrive, for each layer, sequence and KV head:
 //   1. frees cells of positions that the sequence no longer has (KV_LEN went back: rejected rows, or a new sequence),

@@ -49,7 +49,7 @@ std::string printed(const std::string& format, const std::vector<BenchRow>& rows
   return out;
 }
 
-// Fields of one line, quotes taken off.
+// Returns the fields of one line, quotes taken off.
 std::vector<std::string> fields(const std::string& line) {
   std::vector<std::string> out(1);
   bool inside = false;

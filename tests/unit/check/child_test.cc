@@ -62,7 +62,7 @@ TEST(Child, IsStoppedWhenItsTimeIsUp) {
   EXPECT_EQ(outcome.text, "gave no answer within 0.05 s");
 }
 
-// A process that the child has started, which holds the pipe and would go on for ever.
+// Returns a process that the child has started, which holds the pipe and would go on for ever.
 pid_t lingering() {
   const pid_t child = fork();
   while (child == 0) pause();

@@ -28,7 +28,7 @@ CheckOptions quick() {
   return options;
 }
 
-// "name: message" of what failed.
+// Returns "name: message" of what failed.
 std::vector<std::string> failures_of(const fs::path& library, const CheckOptions& options = quick()) {
   std::vector<std::string> failures;
   for (const CheckResult& r : check_plugin(library, options)) {

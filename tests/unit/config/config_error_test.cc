@@ -17,7 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-// All findings for the file p.toml over the test's defaults, one a line; "" if there are none.
+// Returns all findings for the file p.toml over the test's defaults, one a line; "" if there are none.
 std::string errors(const std::string& text, const std::vector<std::string>& set = {}, const std::string& model = "m") {
   FakeSchemas schemas;
   try {

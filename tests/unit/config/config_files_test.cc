@@ -1,4 +1,4 @@
-// The pipelines and the reference that ship, against the components of this build.
+// The pipelines and the reference that ship are held against the components of this build.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Without what the user of this machine has installed.
+// Leaves out what the user of this machine has installed.
 std::unique_ptr<Registry> built_components() {
   for (const char* name : {"TENON_PLUGIN_PATH", "XDG_DATA_HOME", "HOME"}) unsetenv(name);
   return make_registry({fs::path(TENON_BUILD_DIR) / "lib/tenon/plugins"});

@@ -1,4 +1,4 @@
-// Layers, overrides and what comes out of them.
+// This tests layers, overrides and what comes out of them.
 #include "tenon/core/config.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// A few components with schemas of every kind of parameter, in place of installed plugins.
+// A few components have schemas of every kind of parameter, in place of installed plugins.
 #pragma once
 
 #include <map>

@@ -22,7 +22,7 @@ std::unique_ptr<Engine> open(const std::string& bad, std::vector<std::string> se
   return Engine::open(options);
 }
 
-// The plugin error of opening the pipeline, or of its first tokens.
+// Returns the plugin error of opening the pipeline, or of its first tokens.
 std::string error_of(const std::string& bad, const std::vector<std::string>& set) {
   std::unique_ptr<Engine> engine;
   try {
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class LeavesWrongValues : public testing::TestWithParam<Wrong> {};
 
-// Known in a step alone, where it is left: not in the selector, which is sound.
+// This is known in a step alone, where it is left: not in the selector, which is sound.
 TEST_P(LeavesWrongValues, IsAnErrorThatNamesTheSampler) {
   const std::string chain =
       std::string("sampler.chain=[{use = \"temperature\"}, {use = \"leaves_wrong_values\", what = \"") +
@@ -121,7 +121,7 @@ TEST(ComponentErrors, AProposalOutsideOfTheVocabulary) {
               HasSubstr("step: error: draft.minus_one: proposes token -1, outside of the vocabulary of "));
 }
 
-// Who does what: also the samplers with their values, the draft, and which layers an override took.
+// It says who does what: also the samplers with their values, the draft, and which layers an override took.
 TEST(Decisions, NameSamplersDraftAndOverriddenLayers) {
   const std::unique_ptr<Engine> engine =
       open("good", {"sampler.chain=[{use = \"top_k\", k = 7}]", "draft.use=ngram",

@@ -1,4 +1,4 @@
-// A draft model on the same device: what it proposes changes the number of steps, never the text.
+// A draft model runs on the same device: what it proposes changes the number of steps, never the text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ TEST(DraftModel, ThatIsTheModelItselfIsAlwaysRight) {
   }
 }
 
-// Other weights, other schemes, fewer layers: what they propose is another matter, the text is the target's.
+// These have other weights, other schemes, fewer layers: what they propose is another matter, the text is the target's.
 class OtherDraft : public testing::TestWithParam<std::vector<std::string>> {};
 
 TEST_P(OtherDraft, GivesTheTargetsText) {

@@ -1,5 +1,5 @@
-// Embeddings: a request that ends after its prompt, with what its final hidden states came to. Against transformers they
-// are held in tests/golden. Compiled for the CPU here and for a GPU in tests/cuda (TENON_TEST_DEVICE).
+// An embedding is a request that ends after its prompt, with what its final hidden states came to. tests/golden holds
+// it against transformers. This is compiled for the CPU here and for a GPU in tests/cuda (TENON_TEST_DEVICE).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

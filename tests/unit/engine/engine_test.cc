@@ -34,7 +34,7 @@ Request request(std::vector<int32_t> tokens, uint32_t n) {
   return {.tokens = std::move(tokens), .max_new_tokens = n, .ignore_end = true};
 }
 
-// A text that repeats itself, so that drafts are found and some of them survive.
+// Returns a text that repeats itself, so that drafts are found and some of them survive.
 std::vector<int32_t> repeating(size_t times, uint32_t seed = 1) {
   std::vector<int32_t> ids;
   for (size_t i = 0; i < times; ++i) {
@@ -136,7 +136,7 @@ TEST(Engine, PenaltiesDoNotDependOnHowThePromptIsCut) {
   EXPECT_NE(uncut, open(kTiny, kGreedy)->generate(request(text, 30)).tokens) << "the penalties change nothing";
 }
 
-// Greedy choices among the model's own log probabilities less what the stated formula subtracts; and every request
+// Choices are greedy among the model's own log probabilities less what the stated formula subtracts; and every request
 // starts from nothing.
 TEST(Engine, PenaltiesCountThePromptAndTheText) {
   for (const char* rows : {"512", "9"}) {
@@ -175,7 +175,7 @@ TEST(Engine, SeedsDecideWhatIsDrawn) {
   EXPECT_NE(engine->generate(r).tokens, first);
 }
 
-// The draw as plugins/sampler/categorical/plugin.h states it, with both words of the seed as its key.
+// The draw is as plugins/sampler/categorical/plugin.h states it, with both words of the seed as its key.
 TEST(Engine, DrawsWithAllBitsOfTheSeed) {
   const auto engine = open(kTiny, {"sampler.chain=[]", "sampler.select=categorical"});
   Request r = request(prompt(10), 12);

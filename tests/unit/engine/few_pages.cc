@@ -1,4 +1,4 @@
-// kv_cache.few_pages: kv_cache.static with a limit, as if the slots shared so many pages.
+// kv_cache.few_pages is kv_cache.static with a limit, as if the slots shared so many pages.
 #include <algorithm>
 #include <map>
 #include <string>

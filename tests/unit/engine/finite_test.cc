@@ -1,5 +1,5 @@
-// Numbers that are not finite end the request, and no other, with an error that says where they come from. Compiled for
-// the CPU here and for a GPU in tests/cuda (TENON_TEST_DEVICE).
+// Numbers that are not finite end the request, and no other, with an error that says where they come from. This is
+// compiled for the CPU here and for a GPU in tests/cuda (TENON_TEST_DEVICE).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using ::testing::Not;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinite = std::numeric_limits<float>::infinity();
 constexpr int32_t kWidth = 64;
 
-// Every way of running a step that the device has.
+// Returns every way of running a step that the device has.
 std::vector<Settings> modes() {
   std::vector<Settings> all = {{}, {"pipeline.execution=recorded"}, {"pipeline.execution=per_op"}};
   if (kDevice == "cpu") return {{"device.threads=1"}, {"device.threads=3"}};
@@ -51,7 +51,7 @@ Result run(Engine& engine, const Request& request) {
   return engine.generate(std::span(&request, 1)).front();
 }
 
-// The error of a request that gets no token at all.
+// Returns the error of a request that gets no token at all.
 std::string error_of(Engine& engine, const Request& request = test::request()) {
   const Result r = run(engine, request);
   EXPECT_EQ(r.finish, FinishReason::kError);

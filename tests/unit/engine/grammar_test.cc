@@ -1,5 +1,5 @@
-// Requests whose text has to match a grammar, beside others that need not. Compiled for the CPU here and for a GPU in
-// tests/cuda (TENON_TEST_DEVICE).
+// Requests whose text has to match a grammar run beside others that need not. This is compiled for the CPU here and for
+// a GPU in tests/cuda (TENON_TEST_DEVICE).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// A look at what modules leave, held against what is known of it otherwise. Compiled for the CPU here and for a GPU in
+// What modules leave is held against what is known of it otherwise. This is compiled for the CPU here and for a GPU in
 // tests/cuda (TENON_TEST_DEVICE).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Every result that a look was given, step by step.
+// This has every result that a look was given, step by step.
 struct Seen {
   struct Rows {
     uint32_t rows, columns;

@@ -36,7 +36,7 @@ class Loop : public ::testing::TestWithParam<Case> {
   static void TearDownTestSuite() { requests_ = {}, alone_ = {}; }
   static const std::vector<Request>& requests() { return requests_[GetParam().alike ? 1 : 0]; }
 
-  // cancelled: what is there has to be the beginning of what the request gets alone.
+  // Where it was cancelled, what is there has to be the beginning of what the request gets alone.
   static void expect_as_alone(const Result& r, size_t i, bool cancelled) {
     SCOPED_TRACE("request " + std::to_string(i));
     const Result& expected = alone_[GetParam().alike ? 1 : 0][i];
@@ -72,7 +72,7 @@ class Loop : public ::testing::TestWithParam<Case> {
 std::array<std::vector<Request>, 2> Loop::requests_;
 std::array<std::vector<Result>, 2> Loop::alone_;
 
-// Pages that no sequence holds; 0 where sequences do not share any.
+// Returns the number of pages that no sequence holds; 0 where sequences do not share any.
 uint32_t free_pages(const Engine& engine) {
   uint32_t page_tokens = 0;
   return engine.pipeline().free_pages(page_tokens);
@@ -170,7 +170,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Case{"single", {"scheduler.use=single"}, false},
         Case{"lockstep", {"scheduler.use=lockstep", "scheduler.sequences=5"}, false},
-        // Chunks that do not divide prompts, and more of them than a step takes.
+        // Chunks do not divide prompts, and there are more of them than a step takes.
         Case{"continuous",
              {"scheduler.use=continuous", "scheduler.sequences=6", "scheduler.budget_rows=23",
               "scheduler.prefill_rows=48", "scheduler.patience=0"},

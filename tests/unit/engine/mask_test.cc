@@ -1,5 +1,5 @@
-// The device's op that applies masks, by itself, for vocabularies that end within a word and rows without a mask. Compiled
-// for the CPU here and for a GPU in tests/cuda (TENON_TEST_DEVICE).
+// The device's op that applies masks is tested by itself, for vocabularies that end within a word and rows without a
+// mask. This is compiled for the CPU here and for a GPU in tests/cuda (TENON_TEST_DEVICE).
 #include "tenon/sdk/mask.h"
 
 #include <gtest/gtest.h>

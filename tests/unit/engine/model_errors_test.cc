@@ -1,4 +1,4 @@
-// Models that cannot be run: each says what is wrong, where, and what would be right.
+// Of models that cannot be run, each says what is wrong, where, and what would be right.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ std::vector<uint32_t> windows_of(const Weights& weights) {
   return family::windows_of(*found, family::read_config(*found, weights));
 }
 
-// A copy of a small checkpoint whose files can be edited.
+// This is a copy of a small checkpoint whose files can be edited.
 class BrokenModel : public ::testing::Test {
  protected:
   BrokenModel() {

@@ -30,7 +30,8 @@ class ProgramFor : public testing::Test {
     }
   }
 
-  // Sequences of so many rows; of each the last `outs` are wanted. The index of the program, or -1.
+  // Returns the index of the program for sequences of so many rows, of each of which the last `outs` are wanted; -1 if
+  // there is none.
   std::ptrdiff_t choice(const std::vector<int32_t>& rows, int32_t outs, bool sample = true, bool round = false) const {
     StepBatch batch;
     batch.sample = sample;

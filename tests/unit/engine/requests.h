@@ -23,7 +23,7 @@ inline std::unique_ptr<Engine> open_tiny(const std::vector<std::string>& set, En
   return Engine::open(options);
 }
 
-// The same for the same seed. Some repeat themselves, so that drafts are found; some end at a stop string.
+// Returns the same for the same seed. Some repeat themselves, so that drafts are found; some end at a stop string.
 inline std::vector<Request> some_requests(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Request> requests(n);

@@ -1,4 +1,4 @@
-// Engines in which sequences rest. A clock of the test's own says how long steps take: as long as it says for as many
+// In these engines sequences rest. A clock of the test's own says how long steps take: as long as it says for as many
 // rows as gave a token.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

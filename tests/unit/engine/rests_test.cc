@@ -20,7 +20,7 @@ void measure(Rests& rests, uint32_t rows, double seconds, int steps = 4) {
   for (int i = 0; i < steps; ++i) rests.took(rows, seconds);
 }
 
-// Members with an id each, counted from 1, and who of them rests in a step.
+// This has members with an id each, counted from 1, and says who of them rests in a step.
 class Members {
  public:
   explicit Members(const std::vector<int32_t>& priorities) {
@@ -64,7 +64,7 @@ Rests resting(uint32_t members, uint32_t fewer, uint32_t steps = 3) {
   return rests;
 }
 
-// Nine sequences after the first step of a turn, in which the ninth rests.
+// This has nine sequences after the first step of a turn, in which the ninth rests.
 struct Turn {
   Rests rests;
   Members members;

@@ -1,4 +1,4 @@
-// Beginnings of prompts that the cache has already: they are not run again, and change no text.
+// The cache has the beginnings of these prompts already: they are not run again, and change no text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -111,7 +111,7 @@ TEST(Reuse, APreemptedSequenceFindsItsPagesAgain) {
   EXPECT_EQ(stats.reused, 0U) << "what a sequence finds of itself is not another request's";
 }
 
-// Five sequences of four pages each, of which they share three: by themselves they would take twenty.
+// There are five sequences of four pages each, of which they share three: by themselves they would take twenty.
 TEST(Reuse, SequencesThatBeginAlikeRunTogetherInAPoolThatHasNoRoomForEachByItself) {
   const auto engine = open_tiny(paged({"scheduler.sequences=5", "kv_cache.pool=160"}));
   std::vector<Request> requests;
@@ -121,7 +121,7 @@ TEST(Reuse, SequencesThatBeginAlikeRunTogetherInAPoolThatHasNoRoomForEachByItsel
   RunStats stats;
   const std::vector<Result> results = engine->generate(requests, &stats);
   for (size_t i = 0; i < results.size(); ++i) EXPECT_EQ(results[i].tokens, expected[i].tokens) << i;
-  // Two in the first step, since so far nobody holds what they share, and the others in the next.
+  // Two run in the first step, since so far nobody holds what they share, and the others in the next.
   EXPECT_EQ(stats.steps, 9U) << "they did not run together";
   EXPECT_EQ(stats.preempted, 0U);
   EXPECT_EQ(free_pages(*engine), 10U);

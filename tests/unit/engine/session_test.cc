@@ -1,5 +1,5 @@
-// Sequences that are saved, and requests that begin from them: their text is what it is without. Compiled for the CPU here and for a GPU
-// in tests/cuda (TENON_TEST_DEVICE).
+// Sequences are saved, and requests begin from them: their text is what it is without. This is compiled for the CPU
+// here and for a GPU in tests/cuda (TENON_TEST_DEVICE).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,7 +42,7 @@ const std::vector<Cache> kCaches = {
     {"sink_window", {"kv_cache.use=sink_window", "kv_cache.sinks=2", "kv_cache.window=30"}, false},
     {"original", {"kv_cache.use=sink_window", "kv_cache.window=30", "kv_cache.positions=original"}, false}};
 
-// Caches that have dropped most of a text of 100 tokens.
+// These caches have dropped most of a text of 100 tokens.
 const std::vector<Cache> kEvicting = {
     {"h2o", {"kv_cache.use=h2o", "kv_cache.heavy=16", "kv_cache.recent=8"}, false},
     {"h2o_fp32", {"kv_cache.use=h2o", "kv_cache.heavy=20", "kv_cache.recent=4", "kv_cache.format=fp32"}, false},

@@ -1,4 +1,4 @@
-// scheduler.wrong: breaks the rule that its parameter names, from the step on that it is told.
+// scheduler.wrong breaks the rule that its parameter names, from the step on that it is told.
 #include <algorithm>
 
 #include "tenon/sdk/scheduler.h"

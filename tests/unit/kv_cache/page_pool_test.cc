@@ -1,4 +1,4 @@
-// The pages of kv_cache.paged without a cache around them.
+// This tests the pages of kv_cache.paged without a cache around them.
 #include "kv_cache/paged/page_pool.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr uint32_t kNone = PagePool::kNone;
 constexpr uint64_t kNothing = PagePool::kNothing;
 using Tokens = std::array<int32_t, 2>;
 
-// A page that is held and can be found.
+// Returns a page that is held and can be found.
 uint32_t entered(PagePool& pool, uint64_t before, const Tokens& tokens) {
   const uint32_t page = pool.take();
   pool.enter(page, before, tokens);
@@ -104,7 +104,7 @@ TEST(PagePool, ForgottenPagesAreEmptyWhenNobodyHoldsThem) {
   EXPECT_EQ(pool.take(), kNone);
 }
 
-// Beside a naive one: pages by what they hold, and the order in which they were let go.
+// It is compared with a naive one: pages by what they hold, and the order in which they were let go.
 TEST(PagePool, IsTheNaiveOneUnderRandomCalls) {
   PagePool pool(6, 2, [](uint64_t before, std::span<const int32_t> t) { return before + static_cast<uint64_t>(t[0]); });
   std::map<uint32_t, uint32_t> holders;

@@ -25,7 +25,7 @@ class Limits : public testing::Test {
     fs::create_directories((root_ / path).parent_path());
     std::ofstream(root_ / path) << text;
   }
-  // A hierarchy of version 2, of which `mounted` is at /sys/fs/cgroup, and the process's group in it.
+  // Makes a hierarchy of version 2, of which `mounted` is at /sys/fs/cgroup, and the process's group in it.
   void version_2(const std::string& group, const std::string& mounted = "/") const {
     put("proc/self/cgroup", "0::" + group + "\n");
     put("proc/self/mountinfo",

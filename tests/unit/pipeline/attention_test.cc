@@ -1,4 +1,5 @@
-// Attention whose keys and values have heads of different sizes, with biases on some of its products, against float64.
+// Attention whose keys and values have heads of different sizes, with biases on some of its products, is held against
+// float64.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -82,7 +83,7 @@ Row product(const MadeWeights& w, const std::string& name, const Row& x, bool bi
   return y;
 }
 
-// Norm and rope of every head.
+// Returns norm and rope of every head.
 Row turned(const MadeWeights& w, Row x, const char* norm, int64_t position) {
   for (size_t h = 0; h < x.size(); h += kKDim) {
     double sum = 0;
@@ -119,7 +120,7 @@ Row attend(const Row& q, const std::vector<Row>& keys, const std::vector<Row>& v
   return out;
 }
 
-// Logits of the last row.
+// Returns the logits of the last row.
 Row expected(const MadeWeights& w, const Biases& biases) {
   std::vector<Row> keys, values;
   Row q;

@@ -1,4 +1,4 @@
-// Chains that a model states: ops of anybody's, claimed or not, and what is said of those that cannot be.
+// A model states chains of anybody's ops, claimed or not; this also tests what is said of those that cannot be.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kWidth = 32, kVocab = 48;
 const std::vector<int32_t> kPrompt = {3, 7, 11, 40, 2, 2, 19};
 
-// y = after(rms_norm(x) W^T) of an embedding's rows.
+// This is y = after(rms_norm(x) W^T) of an embedding's rows.
 MadeModel one_product(Chain after, Chain before = {}) {
   MadeModel m;
   m.info.vocab = kVocab;
@@ -98,7 +98,7 @@ TEST(Chain, ArgumentsAreChecked) {
               HasSubstr("op.rope: the model gives no"));
 }
 
-// A path of three products: gate and up together, then down.
+// This is a path of three products: gate and up together, then down.
 MadeModel gated(const std::string& activation) {
   MadeModel m;
   m.info.vocab = kVocab;

@@ -1,5 +1,5 @@
-// A scheme that claims activations other than f32, as schemes of a GPU do, and multiplies nothing: it is asked and bound, no more.
-// x, y: beside f32 it takes these formats, of which one has codes.
+// This scheme claims activations other than f32, as schemes of a GPU do, and multiplies nothing: it is asked and bound,
+// no more. x, y: beside f32 it takes these formats, of which one has codes.
 #include <memory>
 #include <string>
 

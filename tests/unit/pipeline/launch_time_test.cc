@@ -10,7 +10,7 @@ using namespace std::chrono_literals;
 using Duration = LaunchTime::Clock::duration;
 constexpr LaunchTime::Clock::time_point kBegin{1h};
 
-// Steps of a device, each launched by the host as the time says.
+// This takes steps of a device, each launched by the host as the time says.
 class Steps {
  public:
   // A step lasts so long, and to launch one takes the host so long. Returns how long the device waited for the next step.

@@ -1,4 +1,4 @@
-// Rows between two products as the host reads them for whoever looks at results: each form is written by its description in
+// The host reads rows between two products for whoever looks at results: each form is written by its description in
 // tenon/sdk/linked_rows.h.
 #include "../../../core/src/pipeline/linked_values.h"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kColumns = 128;
 
-// A number of its own for each element, which a half holds.
+// Returns a number of its own for each element, which a half holds.
 float number_of(int64_t row, int64_t column) {
   return static_cast<float>(row % 16 * kColumns + column) - 900;
 }
@@ -69,7 +69,7 @@ TEST_P(TiledValues, OctetsHaveTwoOfEachEightColumns) {
 INSTANTIATE_TEST_SUITE_P(Rows, TiledValues, testing::Values(16U, 48U, 128U, 192U, 256U, 768U));
 
 TEST(LinkedValues, CodesHaveTheirRowsScaleBehindThem) {
-  // 1, -1.5 and NaN in e4m3.
+  // These are 1, -1.5 and NaN in e4m3.
   constexpr uint8_t kCodes[] = {0x38, 0xbc, 0x7f};
   std::vector<std::byte> bytes;
   for (const float scale : {2.0F, 0.25F}) {

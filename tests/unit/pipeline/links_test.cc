@@ -17,7 +17,7 @@ struct Between {
   bool read_twice = false, normed = false, routed = false, observed = false;
 };
 
-// logits = head(down(silu(gate x) * up x)), x the embedding.
+// This is logits = head(down(silu(gate x) * up x)), x the embedding.
 MadeModel mlp(const Between& between) {
   MadeModel m;
   m.info.vocab = kVocab;
@@ -56,8 +56,8 @@ MadeModel mlp(const Between& between) {
   return m;
 }
 
-// The format of what goes from gate and up to down, where the one may write `y` and the other read `x`, in steps of one row and of
-// many; empty: these are no linked products.
+// Returns the format of what goes from gate and up to down, where the one may write `y` and the other read `x`, in
+// steps of one row and of many; it is empty if these are no linked products.
 std::vector<tenon_format> agreed(const std::string& y, const std::string& x, const Between& between = {}) {
   MadeModel model = mlp(between);
   const PipelineConfig config = config_of({R"(quantization.override=[{match="[gu]*", use="acme.halves", y=")" + y +

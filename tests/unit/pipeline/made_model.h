@@ -1,4 +1,4 @@
-// Pipelines of models that a test declares itself, over weights that it makes up.
+// These are pipelines of models that a test declares itself, over weights that it makes up.
 #pragma once
 
 #include <functional>
@@ -15,15 +15,15 @@ namespace tenon::test {
 
 using Values = std::vector<float>;
 
-// Tensors of f32 by name, values between -1 and 1 from a generator that starts with the name.
+// This has tensors of f32 by name, values between -1 and 1 from a generator that starts with the name.
 class MadeWeights : public Weights {
  public:
   const WeightTensor* add(const std::string& name, std::vector<int64_t> shape);
   const Values& values(const std::string& name) const { return values_.at(name); }
-  // A tensor of these bytes.
+  // Adds a tensor of these bytes.
   const WeightTensor* add_bytes(const std::string& name, tenon_format format, std::vector<int64_t> shape,
                                 std::vector<std::byte> bytes);
-  // A plain matrix of that name: its tensor is NAME.weight.
+  // Returns a plain matrix of that name: its tensor is NAME.weight.
   Matrix matrix(const std::string& path, const std::string& name, int64_t rows, int64_t columns);
 
   MetadataValue description = std::string();  // it says how matrices are stored
@@ -56,8 +56,8 @@ struct MadeModel {
   std::function<Record(MadeWeights&, Declarations&)> declare;
 };
 
-// The kind of such a model, which the model outlives; the components of the build and of these tests; and exact components of the CPU
-// unless `set` says otherwise.
+// Returns the kind of such a model, which the model outlives; the components of the build and of these tests; and exact
+// components of the CPU unless `set` says otherwise.
 ModelKind kind_of(MadeModel& model);
 Registry& registry();
 PipelineConfig config_of(std::vector<std::string> set);
@@ -65,9 +65,9 @@ PipelineConfig config_of(std::vector<std::string> set);
 // Logits of the last `wanted` rows of a prompt, in exact components of the CPU unless `set` says otherwise. Throws Error.
 std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& tokens, uint32_t wanted,
                               std::vector<std::string> set = {});
-// The same pipeline, not loaded.
+// Builds the same pipeline, not loaded.
 std::unique_ptr<Pipeline> build(MadeModel& model, uint32_t rows, uint32_t wanted, std::vector<std::string> set = {});
-// The text of the error that building throws, or "no error".
+// Returns the text of the error that building throws, or "no error".
 std::string error_of(MadeModel model, std::vector<std::string> set = {});
 
 }  // namespace tenon::test

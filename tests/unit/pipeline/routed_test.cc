@@ -1,4 +1,4 @@
-// Routed products in a pipeline: a model whose experts are chosen by the token, against a dense reference.
+// A pipeline has routed products: a model whose experts are chosen by the token is held against a dense reference.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::string expert_name(int32_t expert, const std::string& matrix) {
   return "experts." + std::to_string(expert) + "." + matrix;
 }
 
-// logits = head(down_e(silu(gate_e x) * up_e x)), x the embedding of the token and e the token.
+// This is logits = head(down_e(silu(gate_e x) * up_e x)), x the embedding of the token and e the token.
 MadeModel mixture() {
   MadeModel m;
   m.info.vocab = kVocab;
@@ -94,7 +94,8 @@ TEST(RoutedProducts, EqualADenseReference) {
   }
 }
 
-// x + the sum of weight_e * down_e(silu(gate_e x) * up_e x) over the two experts with the highest scores of a router.
+// This is x + the sum of weight_e * down_e(silu(gate_e x) * up_e x) over the two experts with the highest scores of a
+// router.
 MadeModel two_experts() {
   MadeModel m = mixture();
   m.declare = [](MadeWeights& w, Declarations& declare) -> Record {

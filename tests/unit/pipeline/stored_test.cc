@@ -1,5 +1,5 @@
-// Matrices that a file stores in ways that only their schemes know: which scheme gets them, how they are loaded, and
-// what is said of those that nobody reads.
+// A file stores matrices in ways that only their schemes know: this tests which scheme gets them, how they are loaded,
+// and what is said of those that nobody reads.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ std::vector<std::byte> as_bytes(const std::vector<T>& values) {
   return bytes;
 }
 
-// logits = W x, x the embedding of the token. head: what the file has of W.
+// This is logits = W x, x the embedding of the token. `head` gives what the file has of W.
 using Head = std::function<std::vector<const WeightTensor*>(MadeWeights&)>;
 MadeModel looked_up(const Head& head) {
   MadeModel m;

@@ -15,7 +15,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Two activations of 64 bytes: 1 is written by op 0 and read by op 1, which writes 2. 3 is a part of 2, 4 a storage.
+// There are two activations of 64 bytes: 1 is written by op 0 and read by op 1, which writes 2. 3 is a part of 2, 4 a
+// storage.
 struct Plan {
   StorageTable storages;
   std::vector<ProgramTensor> tensors{5};

@@ -164,7 +164,7 @@ TEST_F(ProgramTest, OldCellsAreStableUntilAllIsWritten) {
 
 constexpr uint32_t kSmall = TENON_BLOCKS_SMALL, kLarge = TENON_BLOCKS_LARGE, kEither = kSmall | kLarge;
 
-// The ops of a model as a GPU gets them, and the class of blocks that each is to have.
+// This has the ops of a model as a GPU gets them, and the class of blocks that each is to have.
 struct QueueOp {
   const char* name;
   uint32_t classes, expected;  // TENON_BLOCKS_*

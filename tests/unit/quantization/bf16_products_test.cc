@@ -1,4 +1,4 @@
-// Rows of x in bf16 and their products with rows of weights in bf16.
+// This tests rows of x in bf16 and their products with rows of weights in bf16.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -25,13 +25,13 @@ const char* name_of(Scales scales) {
   return scales == Scales::kRow ? "a scale a row" : "a scale a block";
 }
 
-// Rows as they are held. The last byte is the last byte of its memory, which AddressSanitizer watches.
+// These are rows as they are held. The last byte is the last byte of its memory, which AddressSanitizer watches.
 struct Rows {
   uint32_t k;
   size_t row_bytes;
   std::vector<uint8_t> bytes;
 };
-// code(row, i)
+// Makes rows of code(row, i).
 template <class F>
 Rows rows_of(Scales scales, uint32_t rows, uint32_t k, const F& code) {
   const uint32_t group = scales == Scales::kRow ? kUnit : kBlockCodes, groups = (k + group - 1) / group;

@@ -1,4 +1,4 @@
-// Every block format against the values that gguf-py gives for the same bytes.
+// Every block format is held against the values that gguf-py gives for the same bytes.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>

@@ -1,4 +1,4 @@
-// Rows of x in int8, their integer products, and SiLU.
+// This tests rows of x in int8, their integer products, and SiLU.
 #include <gtest/gtest.h>
 
 #include <cmath>

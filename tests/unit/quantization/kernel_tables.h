@@ -1,4 +1,4 @@
-// The tables of row kernels that the machine can run.
+// These are the tables of row kernels that the machine can run.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// The promise of row_kernels.h: one order of summation, so the same bits from every table, for one row or many, one
-// column or many; and close to float64.
+// row_kernels.h promises one order of summation, so the same bits from every table, for one row or many, one column or
+// many; and results close to float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ using sdk::cpu::KernelTable;
 using sdk::cpu::padded;
 using sdk::cpu::RowFormat;
 
-// Guarded: the last byte of each is the last byte of its memory, which AddressSanitizer watches.
+// These are guarded: the last byte of each is the last byte of its memory, which AddressSanitizer watches.
 struct Problem {
   uint32_t rows, columns, k;
   std::vector<uint8_t> weights;
@@ -52,7 +52,7 @@ std::vector<float> tiled(const KernelTable& t, const RowFormat& f, const Problem
   return y;
 }
 
-// |y - exact| over the sum of |w x|: what rounding of k products can do.
+// Returns |y - exact| over the sum of |w x|: what rounding of k products can do.
 double worst_error(const Problem& p, tenon_format format, const std::vector<float>& y) {
   double worst = 0;
   std::vector<float> w(p.k);
@@ -73,7 +73,7 @@ double worst_error(const Problem& p, tenon_format format, const std::vector<floa
 
 class RowKernels : public testing::TestWithParam<tenon_format> {
  protected:
-  // Widths that the format can have, odd ones among them.
+  // Returns widths that the format can have, odd ones among them.
   static std::vector<uint32_t> widths() {
     const uint32_t block = tenon_format_block(GetParam()).elements;
     if (block == 1) return {1, 7, 15, 16, 17, 31, 33, 160, 577};

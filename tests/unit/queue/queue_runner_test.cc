@@ -1,4 +1,4 @@
-// Whom the runner blames, on a device whose kernels fail when they are told to.
+// On a device whose kernels fail when they are told to, this tests whom the runner blames.
 #include "../../../core/src/queue/queue_runner.h"
 
 #include <gmock/gmock.h>
@@ -107,7 +107,7 @@ class QueueRunnerTest : public testing::Test {
     const tenon_recorder* raw = recording.recorder();
     ASSERT_EQ(raw->emit(raw->ctx, &op), TENON_OK) << recording.error();
   }
-  // The first error of some steps.
+  // Returns the first error of some steps.
   std::string error(Execution execution) {
     QueueRunner runner(device_, &queue_, execution, nullptr);
     runner.prepare(*program_);

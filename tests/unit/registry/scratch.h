@@ -1,4 +1,4 @@
-// A folder for one test, and what is put into it.
+// This is a folder for one test, and what is put into it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace tenon::test {
 std::filesystem::path bad_plugin(const std::string& name);
 std::vector<std::byte> contents_of(const std::filesystem::path& file);
 
-// Writable for the user alone; removed at the end.
+// This folder is writable for the user alone, and removed at the end.
 class Scratch {
  public:
   Scratch();

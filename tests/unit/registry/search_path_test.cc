@@ -14,7 +14,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// The variables that the search path follows, as the test sets them; as they were at the end.
+// The test sets the variables that the search path follows; at the end they are as they were.
 class SearchPath : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -41,7 +41,7 @@ TEST(Convert, ReadsEveryHalf) {
   }
 }
 
-// Between every two neighbours: just below the middle, the middle, just above.
+// Between every two neighbours it takes the middle, and what is just below and above it.
 TEST(Convert, RoundsToNearestEvenHalf) {
   for (uint32_t h = 0; h < 0x7c00; ++h) {
     const auto low = static_cast<uint16_t>(h), high = static_cast<uint16_t>(h + 1);

@@ -1,4 +1,5 @@
-// The codecs of 8-bit floats and of 4-bit numbers: all of their numbers, and what is rounded to them. The rotation of heads.
+// This tests the codecs of 8-bit floats and of 4-bit numbers: all of their numbers, and what is rounded to them. It
+// also tests the rotation of heads.
 #include "tenon/sdk/kv_codec.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +106,7 @@ TEST(KvI4, ARowHasTwoElementsInAByteAndAZeroAfterAnOddOne) {
   EXPECT_EQ(kv_row_bytes(TENON_U8, 5), 3U);
 }
 
-// Beside the matrix, in float64.
+// It is compared with the matrix, in float64.
 TEST(Hadamard, IsItsMatrixAndItsOwnInverse) {
   std::mt19937 random(1);
   for (const uint32_t dim : {1U, 2U, 8U, 12U, 19U, 64U, 80U, 96U, 128U, 256U}) {

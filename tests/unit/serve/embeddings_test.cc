@@ -1,4 +1,4 @@
-// /v1/embeddings without a socket: what of a body is taken and refused, and the vectors as JSON.
+// This tests /v1/embeddings without a socket: what of a body is taken and refused, and the vectors as JSON.
 #include "embeddings.h"
 
 #include <gtest/gtest.h>

@@ -27,7 +27,7 @@ CompletionRequest chat(const std::string& fields, const Abilities& a = abilities
       true, a);
 }
 
-// The field that a refusal names; "none" where there is none.
+// Returns the field that a refusal names; "none" where there is none.
 template <class Parse>
 std::string refused(const Parse& parse) {
   try {

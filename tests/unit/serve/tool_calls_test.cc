@@ -75,7 +75,7 @@ std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
-// A tokenizer with <s> and </s>, which templates write.
+// Returns a tokenizer with <s> and </s>, which templates write.
 std::unique_ptr<Tokenizer> tokenizer_with_ends() {
   test::TemporaryFolder folder;
   folder.write("tokenizer.json", read_file(TENON_SOURCE_DIR "/tests/data/tokenizer/llama2/tokenizer.json"));

@@ -16,7 +16,7 @@ struct DoubleArgs {
   int64_t columns, fault;
 };
 
-// y = 2 x, one chunk a row.
+// Computes y = 2 x, one chunk a row.
 void twice(const DoubleArgs& a, const sdk::Part& part) {
   auto* x = part.ptr<float>(0);
   auto* y = part.ptr<float>(1);

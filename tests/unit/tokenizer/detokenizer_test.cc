@@ -64,7 +64,7 @@ TEST(StreamDetokenizer, IgnoresIdsBeyondTheVocabulary) {
 
 TEST(Encode, TakesIllFormedTextAsReplacementCharacters) {
   const auto tokenizer = make_tokenizer(data_path("gpt2"));
-  // Table 3-8 of the Unicode Standard: one U+FFFD per maximal subpart.
+  // As table 3-8 of the Unicode Standard says, there is one U+FFFD per maximal subpart.
   EXPECT_EQ(tokenizer->encode("\x61\xF1\x80\x80\xE1\x80\xC2\x62\x80\x63\x80\xBF\x64"),
             tokenizer->encode("a\uFFFD\uFFFD\uFFFDb\uFFFDc\uFFFD\uFFFDd"));
   EXPECT_EQ(tokenizer->encode("\xC0\xAF\xED\xA0\x80\xF4\x90\x80\x80"),

@@ -65,7 +65,7 @@ TEST(GgufVocabulary, RefusesWhatGgufCannotSay) {
   }
 }
 
-// A pre-tokenizer that GGUF does not name.
+// GGUF does not name this pre-tokenizer.
 TEST(GgufVocabulary, RefusesAnotherCut) {
   const std::string text = read_file(data("gpt2/tokenizer.json"));
   constexpr std::string_view kPlain = R"("pre_tokenizer":)";

@@ -1,4 +1,4 @@
-// Broken files: every one is refused with its place and what was found, none does harm.
+// Every broken file is refused with its place and what was found; none does harm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Patterns and steps where libraries differ. The expected answers are those of Hugging Face's tokenizers (Oniguruma).
+// Here are patterns and steps where libraries differ. The expected answers are those of Hugging Face's tokenizers
+// (Oniguruma).
 #include "pattern.h"
 
 #include <gmock/gmock.h>

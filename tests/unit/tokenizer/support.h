@@ -1,4 +1,4 @@
-// Weights that are nothing but metadata, and the golden files.
+// These are weights that are nothing but metadata, and the golden files.
 #pragma once
 
 #include <boost/json.hpp>
@@ -66,7 +66,7 @@ inline std::vector<int32_t> ids_of(const boost::json::value& value) {
   return boost::json::value_to<std::vector<int32_t>>(value);
 }
 
-// A byte-level vocabulary of which only some tokens are known; the other ids are unused.
+// Returns a byte-level vocabulary of which only some tokens are known; the other ids are unused.
 inline MapWeights byte_level_weights(const boost::json::object& tokens, const boost::json::object& special,
                                      std::vector<std::string> merges, const std::string& pre, size_t size) {
   std::vector<std::string> texts(size);
@@ -90,7 +90,7 @@ inline MapWeights byte_level_weights(const boost::json::object& tokens, const bo
   return weights;
 }
 
-// A folder that vanishes with the test.
+// This folder vanishes with the test.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -1,4 +1,4 @@
-// Merging, added tokens, and what the files beside the vocabulary add.
+// This tests merging, added tokens, and what the files beside the vocabulary add.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// Tensors of all experts seen as a tensor for each: which numbers each of them has, wherever reading begins, and what cannot be cut.
+// Tensors of all experts are seen as a tensor for each: which numbers each of them has, wherever reading begins, and
+// what cannot be cut.
 #include "model/weights/cut_weights.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ using testing::ScratchFolder;
 
 constexpr int kExperts = 3, kRows = 4, kColumns = 5;  // each matrix has these; two of them are in a tensor
 
-// A number that says whose it is.
+// Returns a number that says whose it is.
 float number(int expert, int part, int row, int column) {
   return static_cast<float>(1000 * expert + 100 * row + 10 * column + part);
 }

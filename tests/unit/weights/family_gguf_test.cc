@@ -79,7 +79,8 @@ class Converted : public ::testing::TestWithParam<std::string> {
   }
   const json::object& entry() const { return converted().at(GetParam()).as_object(); }
 
-  // The converter's description with our tensors, which are those of the converter. changed: keys with other values.
+  // Returns the converter's description with our tensors, which are those of the converter. `changed` has keys with
+  // other values.
   std::unique_ptr<Weights> as_converted(const json::object& changed = {}) const {
     testing::GgufWriter writer;
     json::object metadata = entry().at("metadata").as_object();

@@ -1,5 +1,5 @@
-// Descriptions that each shipped family must refuse: they say what its file does not compute. One key of a checkpoint's
-// config.json gets another value, and the message names it.
+// Each shipped family must refuse these descriptions: they say what its file does not compute. One key of a
+// checkpoint's config.json gets another value, and the message names it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using testing::ScratchFolder;
 namespace fs = std::filesystem;
 
-// value: JSON.
+// `value` is JSON.
 struct Mutation {
   const char *checkpoint, *key, *value, *message;
 };

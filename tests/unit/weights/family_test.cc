@@ -1,5 +1,5 @@
-// Model families as files: what is wrong with one, how one from outside the tree is found, and that models of every
-// shipped one survive the way to GGUF and back.
+// Model families are files: this tests what is wrong with one, how one from outside the tree is found, and that models
+// of every shipped one survive the way to GGUF and back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ std::string text_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The shipped family of Llama with one text in the place of another.
+// This is the shipped family of Llama with one text in the place of another.
 class EditedFamily {
  public:
   EditedFamily& edit(const std::string& from, const std::string& to) {
@@ -184,7 +184,7 @@ TEST(FamilyFile, AllThatAreShippedAreRight) {
   EXPECT_EQ(families, static_cast<size_t>(std::distance(fs::directory_iterator(kModels), fs::directory_iterator())));
 }
 
-// One checkpoint of each family.
+// There is one checkpoint of each family.
 class Shipped : public ::testing::TestWithParam<const char*> {
  protected:
   fs::path folder() const { return kGolden / GetParam(); }

@@ -1,4 +1,4 @@
-// Files that are not what they should be: each a clear error, none a crash or a large allocation.
+// Of files that are not what they should be, each gives a clear error, none a crash or a large allocation.
 #include <gtest/gtest.h>
 
 #include "expect_error.h"

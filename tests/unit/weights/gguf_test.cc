@@ -172,7 +172,7 @@ TEST(Gguf, IsKnownByItsMagicWhateverItsName) {
   EXPECT_EQ(open_weights(folder.put("blob", GgufWriter().add("a", "b").bytes()))->convention(), "gguf");
 }
 
-// Misaligned only in the file: no pointer is handed out, reading works.
+// They are misaligned only in the file: no pointer is handed out, reading works.
 TEST(Gguf, ReadsWhatTheMappingCannotServe) {
   const ScratchFolder folder;
   GgufWriter writer;

@@ -1,4 +1,4 @@
-// Keys that nobody reads.
+// Nobody reads these keys.
 #include "model/weights/metadata_ledger.h"
 
 #include <gmock/gmock.h>

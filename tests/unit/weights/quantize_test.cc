@@ -39,7 +39,7 @@ float rounded_half(float v) {
   return half_to_float(float_to_half(v));
 }
 
-// Blocks of 32 with what is hard about them, among random ones.
+// Returns blocks of 32 with what is hard about them, among random ones.
 std::vector<float> hard_weights(size_t n) {
   std::mt19937 random(11);
   std::normal_distribution<float> normal(0, 0.05F);
@@ -59,7 +59,7 @@ std::vector<float> hard_weights(size_t n) {
   return w;
 }
 
-// The definitions, a weight at a time: what block `w` stands for once it is stored.
+// These are the definitions, a weight at a time: what block `w` stands for once it is stored.
 std::vector<float> defined(tenon_format format, std::span<const float> w) {
   std::vector<float> result;
   const float low = *std::min_element(w.begin(), w.end()), high = *std::max_element(w.begin(), w.end());
@@ -155,7 +155,7 @@ INSTANTIATE_TEST_SUITE_P(All, Schemes,
                                            TENON_Q5_0, TENON_Q5_1),
                          [](const auto& param) { return std::string(tenon_format_name(param.param)); });
 
-// The values of the golden blocks, as gguf-py quantizes them.
+// These are the values of the golden blocks, as gguf-py quantizes them.
 TEST(Encode, GivesTheBlocksOfGgufPy) {
   const std::filesystem::path data = std::filesystem::path(TENON_SOURCE_DIR) / "tests/golden/data";
   const std::string values = file_bytes(data / "gguf_blocks.f32"), blocks = file_bytes(data / "gguf_encoded.bin");
@@ -235,7 +235,7 @@ TEST(Encode, OfSuperblocksFindsBetterScalesThanTheRange) {
   }
 }
 
-// No definition to the bit: each weight within half a step of what its run's or group's scale can say.
+// There is no definition to the bit: each weight is within half a step of what its run's or group's scale can say.
 TEST(Encode, OfSuperblocksIsNear) {
   const std::vector<float> w = [] {
     std::vector<float> values = normal_weights(256 * 64);

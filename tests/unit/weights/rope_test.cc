@@ -1,4 +1,4 @@
-// Rope as config.json and GGUF describe it: frequencies against the formulas of the papers, and what is refused.
+// config.json and GGUF describe rope: frequencies are held against the formulas of the papers, and some are refused.
 #include "model/family/rope.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using testing::ScratchFolder;
 constexpr size_t kPairs = 8;  // a head of 16 dimensions has so many
 constexpr double kTheta = 10000;
 
-// A model of which only the description is there. group: what stands in config.json beside its counts.
+// Only the description of this model is there. `group` stands in config.json beside its counts.
 std::string config_json(const std::string& group) {
   return R"({"model_type": "llama", "num_hidden_layers": 1, "num_attention_heads": 4, "hidden_size": 64,
     "intermediate_size": 72, "vocab_size": 260, "max_position_embeddings": 4096)" +
@@ -208,7 +208,7 @@ TEST(Rope, NumbersArePositiveAndFinite) {
   expect_refused(R"("rms_norm_eps": "small", "rope_theta": 1e999)", {"\"rms_norm_eps\" is the text \"small\""});
 }
 
-// The longest forms that llama.cpp writes.
+// These are the longest forms that llama.cpp writes.
 testing::GgufWriter gguf_model() {
   testing::GgufWriter gguf;
   gguf.add("general.architecture", "llama").add("llama.block_count", uint32_t{1});

@@ -22,7 +22,7 @@ void expect_refused(const std::string& bytes, std::vector<std::string> parts) {
   testing::expect_error(ErrorCode::kModel, parts, [&] { parse(bytes); });
 }
 
-// A file of one header as given and `data` bytes.
+// Makes a file of one header as given and `data` bytes.
 std::string with_header(const std::string& header, size_t data = 0) {
   return SafetensorsWriter::file(header, std::string(data, 'x'));
 }

@@ -114,7 +114,7 @@ TEST(Synthetic, SameSeedSameWeights) {
   EXPECT_NE(bytes_of(*one, name, 0, 4096), bytes_of(*one, "model.layers.4.mlp.up_proj.weight", 0, 4096));
 }
 
-// Pins the values, which must not change between releases or machines.
+// This pins the values, which must not change between releases or machines.
 TEST(Synthetic, ValuesAreFixed) {
   const auto model = open_weights("synthetic:stories15m", {.seed = 1, .format = TENON_F32});
   const std::vector<float> values = floats_of(*model, "model.embed_tokens.weight", 4);

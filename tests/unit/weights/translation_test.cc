@@ -1,4 +1,4 @@
-// Llamas between Hugging Face and GGUF: tensors and description.
+// Llamas go between Hugging Face and GGUF: tensors and description.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -38,7 +38,7 @@ void expect_same_tensors(const Weights& made, const Weights& expected) {
   }
 }
 
-// The same model in both forms, the GGUF file by gguf-py.
+// The same model is in both forms; gguf-py wrote the GGUF file.
 TEST(Translation, GivesTheTensorsOfTheOtherForm) {
   const auto folder = open_weights(golden("tiny-gqa-untied")), file = open_weights(golden("tiny-gqa-untied.gguf"));
   const Translation to_gguf = model_kind_for(*folder)->translate(*folder, {});

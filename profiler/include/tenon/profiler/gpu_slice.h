@@ -16,11 +16,11 @@ namespace tenon::profiler {
 // This is a slice of a trace before it has a track: `place` and `lane` say on which it goes.
 struct GpuSlice {
   enum class Place : uint8_t {
-    kStream,    // a stream of a device
+    kStream,    // it is a stream of a device
     kWaits,     // waits for that stream
-    kLayers,    // a device's steps, and their layers nested in them
-    kCalls,     // a thread of the host
-    kOverhead,  // the whole process
+    kLayers,    // it has a device's steps, and their layers nested in them
+    kCalls,     // it is a thread of the host
+    kOverhead,  // it is the whole process
   };
   Place place = Place::kStream;
   const char* category = "kernel";

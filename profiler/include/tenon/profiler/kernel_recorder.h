@@ -11,13 +11,13 @@
 namespace tenon::profiler {
 
 struct KernelRecord {
-  std::string name = {};        // the name as the compiler mangled it
+  std::string name = {};        // it is the name as the compiler mangled it
   uint64_t start = 0, end = 0;  // nanoseconds of CUPTI's clock
   uint32_t device = 0, stream = 0;
-  uint32_t correlation = 0;  // the number of the call that launched it; it rises with every call, and a graph has one
+  uint32_t correlation = 0;  // the call that launched it has it; it rises with every call, and a graph has one
   uint64_t graph_node = 0;   // 0 = the kernel was launched by itself
   uint64_t tag = 0;          // see KernelRecorder::tag
-  uint32_t graph = 0;        // the graph that was launched; 0 = none
+  uint32_t graph = 0;        // it is the graph that was launched; 0 = none
   std::array<uint32_t, 3> grid = {}, block = {};
   uint32_t registers = 0;     // a thread has so many
   uint32_t shared_bytes = 0;  // a block has so many, static and dynamic
@@ -48,16 +48,16 @@ struct GpuActivity {
 };
 
 struct KernelRecording {
-  std::vector<KernelRecord> kernels = {};  // in no order
-  std::vector<GpuActivity> others = {};    // in no order
-  uint64_t untimed = 0;                    // kernels whose times CUPTI could not take; not among `kernels`
+  std::vector<KernelRecord> kernels = {};  // they are in no order
+  std::vector<GpuActivity> others = {};    // they are in no order
+  uint64_t untimed = 0;                    // CUPTI could not time so many kernels; they are not among `kernels`
   uint64_t dropped = 0;                    // so many records found no room
 };
 
 enum class GpuRecords : uint8_t {
-  kKernels,  // kernels alone
+  kKernels,  // it has kernels alone
   kTagged,   // kernels with tags, at a greater cost a launch
-  kNodes,    // everything, with tags, and every kernel of a graph
+  kNodes,    // it has everything, with tags, and every kernel of a graph
   kGraphs,   // everything, with tags, and a graph's run as one record, which is far cheaper
 };
 

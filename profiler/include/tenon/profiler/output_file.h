@@ -53,7 +53,7 @@ class OutputFile {
   bool gzip_;
   std::unique_ptr<AtomicFile> file_;
   uint64_t written_ = 0;
-  std::unique_ptr<Deflate> deflate_;  // null if the file is not gzipped
+  std::unique_ptr<Deflate> deflate_;  // it is null if the file is not gzipped
   unsigned long body_crc_ = 0;
   uint64_t body_size_ = 0;
   Status status_;

@@ -13,7 +13,7 @@ namespace tenon::profiler {
 
 // These are the slices of a whole trace.
 struct GpuSlices {
-  std::vector<GpuSlice> slices = {};  // in any order; those of one place may overlap
+  std::vector<GpuSlice> slices = {};  // they are in any order; those of one place may overlap
   uint64_t lost = 0;                  // so many were lost and are not among them
 };
 
@@ -22,8 +22,8 @@ struct PerfettoOptions {
   bool replace = true;                    // it may take the place of a file that is there at the end
   std::string mode = "cpu";               // it says which sources record; "graph" and "node" promise kernels
   std::vector<trace::Arg> metadata = {};  // these stand beside mode and dropped_records: model, git, ...
-  // The thread that writes calls the next four: read_gbps at any time, the others once, at the end; kernels when all else is
-  // written.
+  // The thread that writes calls the next four: read_gbps at any time, the others once, at the end; kernels comes
+  // last.
   std::function<std::vector<trace::Arg>()> more_metadata = {};
   std::function<double()> read_gbps =
       {};  // an op's rate is a share of it: in 1e9 bytes a second; 0 while it is not known

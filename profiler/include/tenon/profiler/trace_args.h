@@ -43,7 +43,7 @@ class TraceArgs {
   std::optional<double> number(uint32_t set, uint32_t key) const;
   // Returns the id in the strings of a kText or kJson.
   std::optional<uint32_t> text(uint32_t set, uint32_t key) const;
-  // True: among[id] is true for a text of the set.
+  // Returns true if among[id] is true for a text of the set.
   bool has_text(uint32_t set, const std::vector<bool>& among) const;
 
  private:
@@ -70,8 +70,8 @@ class TraceArgs {
     const uint8_t* own_;
     uint64_t head_;
     const Shape& shape_;
-    const uint8_t* first_ = nullptr;  // the values of the set that this one differs from; null: it has all itself
-    uint64_t differing_ = 0;          // a bit for each value, the lowest for the next one
+    const uint8_t* first_ = nullptr;  // this set differs from it in some values; null: it has all itself
+    uint64_t differing_ = 0;          // each value has a bit, the lowest for the next one
   };
 
   const uint8_t* at(uint32_t set) const { return chunks_[set / kChunk].get() + set % kChunk; }
@@ -93,13 +93,13 @@ class TraceArgs {
   std::map<Shape, uint32_t> shape_ids_;
   uint32_t last_shape_ = 0;
   std::vector<uint32_t> firsts_;                      // sets that others differ from
-  std::unordered_map<uint64_t, uint32_t> first_ids_;  // their ids by the hash of shape and texts
+  std::unordered_map<uint64_t, uint32_t> first_ids_;  // the ids are found by the hash of shape and texts
   std::vector<uint32_t> slots_;                       // sets by hash, linear probing; 0 = free
   size_t sets_ = 0;
   uint64_t refused_ = 0;
   // The rest belongs to the set that is being added.
   Shape shape_;
-  uint64_t sort_ = 0;  // a hash of its shape and texts
+  uint64_t sort_ = 0;  // it is a hash of its shape and texts
   std::vector<uint8_t> values_, differences_, packed_;
 };
 

@@ -18,7 +18,7 @@ struct Finding {
   std::string rule;   // a short fixed name: "overlap", "decimals", ...
   uint64_t offset;    // bytes from the start of the (unpacked) text
   uint64_t line;      // lines count from 1
-  std::string event;  // the event's name; empty if the finding is about no event
+  std::string event;  // it is the event's name; empty if the finding is about no event
   std::string found;
   std::string right;  // this would be right
 };

@@ -14,7 +14,7 @@ namespace tenon::profiler {
 // test by the normal approximation, corrected for ties and continuity. 1 if one of them is empty.
 double rank_test(std::span<const double> a, std::span<const double> b);
 
-double median(std::span<const double> values);  // 0 if there are none
+double median(std::span<const double> values);  // returns 0 if there are none
 
 struct CompareOptions {
   double threshold = 0.05;  // the least change of a median that counts, as a share of the former one
@@ -27,7 +27,7 @@ struct OpChange {
   std::string phase, path, op;  // path "": the whole step
   std::string component_a, component_b;
   size_t steps_a = 0, steps_b = 0;  // so many steps have that op; 0: it is not in the trace
-  double us_a = 0, us_b = 0;        // medians over steps
+  double us_a = 0, us_b = 0;        // these are medians over steps
   double share = 0;                 // its share of the step, the larger one of both traces
   double p = 1;
   enum class Verdict : uint8_t { kSame, kSlower, kFaster, kOnlyA, kOnlyB } verdict = Verdict::kSame;

@@ -70,25 +70,25 @@ struct TraceCounter {
   };
   uint32_t process = 0;
   std::string name;
-  std::vector<Point> points;  // sorted by time
+  std::vector<Point> points;  // they are sorted by time
 };
 
 // A flow leads from a launch to what it launched.
 struct TraceFlow {
-  uint32_t from = 0, to = 0;  // indices of slices
+  uint32_t from = 0, to = 0;  // these are indices of slices
 };
 
 struct TraceFile {
   std::string path;
   TraceStrings strings;
   TraceArgs args;
-  std::vector<uint32_t> categories;  // ids in the strings; the first is the empty text
+  std::vector<uint32_t> categories;  // these are ids in the strings; the first is the empty text
   std::vector<TraceProcess> processes;
-  std::vector<TraceTrack> tracks;      // in the order of display: by process, then within it
+  std::vector<TraceTrack> tracks;      // they are in the order of display: by process, then within it
   std::vector<TraceSlice> slices;      // sorted by track, depth, begin
-  std::vector<TraceInstant> instants;  // sorted by track, time
+  std::vector<TraceInstant> instants;  // they are sorted by track, then by time
   std::vector<TraceCounter> counters;
-  std::vector<TraceFlow> flows;  // sorted by from
+  std::vector<TraceFlow> flows;  // they are sorted by from
   // These are the members of the top level's "metadata" or "otherData" under their own names, then those of the top level
   // itself. Strings are as they are, everything else is JSON.
   std::vector<std::pair<std::string, std::string>> metadata;

@@ -28,7 +28,7 @@ struct StepSample {
 
 // These are all steps and ops of a trace, which outlives it.
 struct StepOps {
-  std::vector<StepSample> steps;  // only steps that have an op
+  std::vector<StepSample> steps;  // it has only steps that have an op
   std::vector<OpSample> ops;
   bool kernels = false;            // the ops are a GPU's
   uint64_t steps_without_ops = 0;  // so many steps have nothing recorded but that they took place
@@ -38,11 +38,11 @@ StepOps step_ops(const TraceFile& trace);
 enum class GroupBy : uint8_t { kOp, kPath, kLayer, kComponent };
 
 struct GroupStats {
-  std::string phase = {}, path = {}, component = {}, op = {};  // empty if the grouping joins them
+  std::string phase = {}, path = {}, component = {}, op = {};  // it is empty if the grouping joins them
   int64_t layer = -1;                                          // kLayer, kPath; -1: no layer
   uint64_t calls = 0;
   int64_t total_ns = 0, added_ns = 0, gap_ns = 0;  // sums over calls; total is that of the slices' durations
-  int64_t p50_ns = 0, p99_ns = 0;                  // percentiles of the slices' durations
+  int64_t p50_ns = 0, p99_ns = 0;                  // these are percentiles of the slices' durations
   double bytes = 0;                                // bytes read and written, as far as the trace says
 
   double gbps() const { return added_ns > 0 ? bytes / static_cast<double>(added_ns) : 0; }
@@ -51,21 +51,21 @@ struct GroupStats {
 struct PhaseStats {
   std::string phase = {};
   uint64_t steps = 0;
-  int64_t total_ns = 0, p50_ns = 0, p99_ns = 0;  // the sum and percentiles of the steps' durations
-  int64_t busy_ns = 0;                           // so long some op was under way
-  int64_t gap_ns = 0;                            // so long nothing was, between ops of one step
-  int64_t idle_ns = 0;                           // the rest of the steps' time
+  int64_t total_ns = 0, p50_ns = 0, p99_ns = 0;  // these are the sum and percentiles of the steps' durations
+  int64_t busy_ns = 0;                           // some op was under way for so long
+  int64_t gap_ns = 0;                            // nothing was for so long, between ops of one step
+  int64_t idle_ns = 0;                           // it is the rest of the steps' time
 
   double share(int64_t ns) const { return total_ns > 0 ? static_cast<double>(ns) / static_cast<double>(total_ns) : 0; }
 };
 
 struct TraceStats {
-  std::vector<PhaseStats> phases;  // the longest first
-  std::vector<GroupStats> groups;  // by phase, then the largest added_ns first; kLayer: by layer
+  std::vector<PhaseStats> phases;  // the longest comes first
+  std::vector<GroupStats> groups;  // they go by phase, then the largest added_ns comes first; kLayer: by layer
   double read_gbps = 0;            // the run measured this rate; 0: it measured none
   bool kernels = false;
   uint64_t steps_without_ops = 0;
-  std::vector<std::string> notices;  // from reading, and what the trace itself says of losses
+  std::vector<std::string> notices;  // these come from reading, and from what the trace itself says of losses
 };
 TraceStats trace_stats(const TraceFile& trace, GroupBy by);
 

@@ -23,7 +23,7 @@ class TraceStrings {
   // Returns kNone if the text never occurred.
   uint32_t find(std::string_view text) const noexcept;
 
-  std::string_view operator[](uint32_t id) const noexcept { return texts_[id]; }  // valid as long as this object
+  std::string_view operator[](uint32_t id) const noexcept { return texts_[id]; }  // it is valid as long as this object
   uint32_t size() const noexcept { return static_cast<uint32_t>(texts_.size()); }
   size_t bytes() const noexcept;  // so much memory is in use
   uint64_t refused() const noexcept { return refused_; }
@@ -36,7 +36,7 @@ class TraceStrings {
   std::vector<std::unique_ptr<char[]>> chunks_;
   size_t used_ = 0;                     // so many bytes of the last chunk are in use
   std::deque<std::string_view> texts_;  // a deque grows without copying
-  std::vector<uint32_t> slots_;         // a hash table with linear probing; kNone = free
+  std::vector<uint32_t> slots_;         // it is a hash table with linear probing; kNone = free
   uint64_t bytes_ = 0, max_bytes_ = UINT64_MAX, refused_ = 0;
 };
 

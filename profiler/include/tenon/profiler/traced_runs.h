@@ -51,7 +51,7 @@ class TracedRuns {
   mutable std::mutex mutex_;
   Runs runs_;
   uint32_t next_ = 0, undecided_ = 0;             // the numbers of the next run, and of the oldest undecided one
-  std::map<const ProgramOp*, uint32_t> lessons_;  // by program: a run that is kept although its step is not written
+  std::map<const ProgramOp*, uint32_t> lessons_;  // by program, this run is kept although its step is not written
   uint64_t written_ = 0, refused_ = 0, ops_ = 0;
 };
 
