@@ -1,4 +1,4 @@
-// One layer of attention over a hand-made paged cache, on any device, and what it should answer in float64.
+// This has one layer of attention over a hand-made paged cache, on any device, and what it should answer in float64.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A site of random matrices for tests of quantization schemes: claims, binds, loads and records it, and knows in
-// float64 what it ought to answer.
+// This is a site of random matrices for tests of quantization schemes: it claims, binds, loads and records, and knows
+// in float64 what it ought to answer.
 #pragma once
 
 #include <algorithm>

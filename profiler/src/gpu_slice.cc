@@ -98,7 +98,7 @@ struct Launched {
   std::vector<uint32_t> ops;
 };
 
-// The kernels of one run, in order, and the ops that they belong to.
+// This has the kernels of one run, in order, and the ops that they belong to.
 class RunSlices {
  public:
   RunSlices(const ProgramRun& run, uint32_t number, double read_gbps)

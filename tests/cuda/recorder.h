@@ -77,7 +77,7 @@ class CudaRecorder : public conformance::OpRunner {
   void upload(tenon_tid id, const void* host) { write(id, host); }
   size_t op_count() const { return program().ops().size(); }
 
-  // Runs the recorded ops once. "" or what went wrong first.
+  // Runs the recorded ops once. Returns "" or what went wrong first.
   std::string run(Mode mode = Mode::kList) {
     if (mode == Mode::kList) return OpRunner::run(1);
     return run_once(mode == Mode::kGraph ? Launch::kGraph : Launch::kOverlap);

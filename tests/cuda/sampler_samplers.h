@@ -85,7 +85,7 @@ struct Link {
   std::vector<Settings> settings = {{}};  // by slot, the last one's for all further slots
 };
 
-// A sampler's records by slot, and its state, in a runner's memory: an OpRunner's or a CudaRecorder's.
+// This has a sampler's records by slot, and its state, in a runner's memory: an OpRunner's or a CudaRecorder's.
 struct Linked {
   template <class Runner>
   Linked(const Link& link, On on, uint32_t vocab, uint32_t slots, Runner& r) : sampler(link.name, on) {

@@ -1,5 +1,5 @@
-// A site of a weight scheme on a GPU, through the scheme's library, for tests: what it computes, and what float64 makes of
-// the same matrices.
+// This is a site of a weight scheme on a GPU, through the scheme's library, for tests: what it computes, and what
+// float64 makes of the same matrices.
 #pragma once
 
 #include <dlfcn.h>

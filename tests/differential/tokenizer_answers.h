@@ -40,11 +40,11 @@ class TokenizerCase {
     return boost::json::serialize(shown);
   }
   bool is_base() const { return path().empty(); }
-  // The i-th key of the change's path, the last one if there are fewer; "" if there is no change.
+  // Returns the i-th key of the change's path, the last one if there are fewer; "" if there is no change.
   std::string key(size_t i) const {
     return path().empty() ? "" : std::string(path().at(std::min(i, path().size() - 1)).as_string());
   }
-  // The base with the change.
+  // Returns the base with the change.
   boost::json::value changed(boost::json::value document) const {
     if (path().empty()) return document;
     boost::json::value* node = &document;

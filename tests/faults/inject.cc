@@ -420,7 +420,7 @@ int pthread_getattr_np(pthread_t thread, pthread_attr_t* attributes) noexcept {
   return error;
 }
 
-// The same functions by the names that 64-bit offsets have in headers of other settings.
+// These are the same functions by the names that 64-bit offsets have in headers of other settings.
 int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 int openat64(int folder, const char* path, int flags, ...) __attribute__((alias("openat")));
 FILE* fopen64(const char* path, const char* mode) __attribute__((alias("fopen")));

@@ -1,4 +1,5 @@
-// made_up_gpu_trace FILE node|graph: what a GPU's decode steps look like in a trace, of records that no GPU made.
+// `made_up_gpu_trace FILE node|graph` writes what a GPU's decode steps look like in a trace, of records that no GPU
+// made.
 #include <unistd.h>
 
 #include <cstdio>

@@ -174,7 +174,7 @@ inline std::string index_json(const std::map<std::string, std::string>& weight_m
   return "{\"metadata\":{},\"weight_map\":{" + text + "}}";
 }
 
-// A folder of its own, removed with all in it at the end.
+// This is a folder of its own, removed with all in it at the end.
 class ScratchFolder {
  public:
   ScratchFolder() {

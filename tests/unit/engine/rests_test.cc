@@ -1,4 +1,4 @@
-// Who rests, by times that are handed in.
+// This tests who rests, by times that are handed in.
 #include "../../../core/src/engine/rests.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// submit, cancel, step, take: what each may, who may call it, and whose error is whose.
+// This tests submit, cancel, step and take: what each may, who may call it, and whose error is whose.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// The checks of a checked build, each with a plan that breaks what it looks at.
+// This tests the checks of a checked build, each with a plan that breaks what it looks at.
 #include "../../../core/src/program/checks.h"
 
 #include <gmock/gmock.h>

@@ -44,7 +44,7 @@ TEST(ServeToolCalls, HermesHasTags) {
   expect(kFormat, sum, {"", R"(sum({"a":[1,2]}))"});
   expect(kFormat, "Let me see.\n" + sum + "\n" + sum + "\n", {"Let me see.", R"(sum({"a":[1,2]})sum({"a":[1,2]}))"});
   expect(kFormat, R"(<tool_call>{"name": "f", "arguments": {}})", {"", "f({})"});  // without its end
-  // No calls: text, to the byte.
+  // There are no calls: it is text, to the byte.
   for (const std::string text :
        {" a < b <tool \n", "<tool_call>{\"name\": \"f\", \"argu", "<tool_call>f()</tool_call> x",
         "<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>", "\n\n"}) {

@@ -1,4 +1,4 @@
-// GGUF files made of GGUF files: what is read back is what the formats' definitions give, and the rest is copied.
+// GGUF files are made of GGUF files: what is read back is what the formats' definitions give, and the rest is copied.
 #include "tenon/core/quantize.h"
 
 #include <gtest/gtest.h>
