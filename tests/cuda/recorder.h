@@ -56,9 +56,9 @@ inline const conformance::Device& cuda_device() {
 class CudaRecorder : public conformance::OpRunner {
  public:
   enum class Mode {
-    kList,     // one op after the other, each waited for and watched, and then as the others
-    kOverlap,  // with programmatic dependent launch wherever the contract allows it
-    kGraph     // the same, captured and replayed
+    kList,     // ops run one after the other, each waited for and watched, and then as the others
+    kOverlap,  // ops overlap by programmatic dependent launch wherever the contract allows it
+    kGraph     // it is the same, captured and replayed
   };
 
   static tenon_bounds bounds(uint32_t rows, uint32_t seqs = 1, uint32_t kv_len = 64, uint32_t slots = 0) {

@@ -21,7 +21,7 @@ class Observing {
             const std::string& scheme = "seen")
       : registry_(schemes()), weights_(open_weights(golden(kTiny))) {
     std::vector<std::string> all = kExact;
-    if (!set.empty()) all.erase(all.begin(), all.begin() + 2);  // the scheme
+    if (!set.empty()) all.erase(all.begin(), all.begin() + 2);  // this drops the scheme
     all.insert(all.end(), set.begin(), set.end());
     RegistrySchemas known(*registry_);
     const PipelineConfig config = resolve(load_config(golden(kTiny), all), known);

@@ -62,7 +62,7 @@ constexpr GgufType gguf_type() {
 class GgufWriter {
  public:
   uint32_t version = 3;
-  uint32_t alignment = 32;  // the data's; write the key general.alignment as well where it is not 32
+  uint32_t alignment = 32;  // it is the data's; write the key general.alignment as well where it is not 32
   std::optional<uint64_t> tensor_count, pair_count;  // the header claims these; the truth if not set
 
   template <class T>

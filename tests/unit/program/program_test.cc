@@ -303,7 +303,7 @@ TEST_F(ProgramTest, OpsThatCannotRunAreRefused) {
   const tenon_recorder* rec = recording_->recorder();
   EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // nothing to run
   bad.part = [](void*, const void*, const tenon_part*) -> tenon_status { return TENON_OK; };
-  EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // a phase without chunks
+  EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // a phase has no chunks
   bad.chunks[0] = 1;
   bad.operand = dangling;
   bad.n_operands = 1;
