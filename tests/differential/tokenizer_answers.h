@@ -82,7 +82,7 @@ class TokenizerCases {
   const std::vector<TokenizerCase>& all() const { return all_; }
   const boost::json::value& base(const std::string& name) const { return root_.at("bases").at(name); }
 
-  // make: opens the case's tokenizer; an error of it has to name `named`.
+  // `make` opens the case's tokenizer; an error of it has to name `named`.
   Verdict judge(const TokenizerCase& c, const std::string& named,
                 const std::function<std::unique_ptr<Tokenizer>()>& make) const {
     const boost::json::value& expected = root_.at("outputs").at(c.output());

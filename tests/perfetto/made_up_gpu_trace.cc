@@ -42,7 +42,7 @@ std::vector<ProgramOp> program() {
 // Steps follow one another; each kernel begins before the one ahead of it ends, as under programmatic launches.
 class MadeUp {
  public:
-  // starts_ns: of the steps.
+  // The steps start at starts_ns.
   MadeUp(bool nodes, const std::vector<uint64_t>& starts_ns) : nodes_(nodes) {
     for (uint32_t s = 0; s < starts_ns.size(); ++s) add_step(s, starts_ns[s]);
   }

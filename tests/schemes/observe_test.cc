@@ -83,7 +83,7 @@ TEST(Observe, AddsUpOverTexts) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], 2 * a[i], 1e-9 * a[i]) << i;
 }
 
-// GPTQ needs these. tolerance: of a sum, by the sum of its terms' sizes.
+// GPTQ needs these. `tolerance` is that of a sum, by the sum of its terms' sizes.
 void expect_moments(Observing& run, double tolerance) {
   run.read(kText);
   const auto inputs = LlamaReference(run.weights()).inputs(kText);

@@ -1,4 +1,4 @@
-// Requests that come and go at random: each gets the text that it gets alone.
+// Requests come and go at random: each gets the text that it gets alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -111,7 +111,7 @@ TEST_F(ProgramTest, ZeroedRegionsAreDisjoint) {
   }
 }
 
-// One op at a time: they share scratch, as much as the greediest asks for.
+// Ops run one at a time: they share scratch, as much as the greediest asks for.
 TEST_F(ProgramTest, ScratchIsThatOfTheGreediestOp) {
   const tenon_tid x = temp(64);
   const tenon_operand operand[] = {{x, TENON_READ}};
