@@ -159,8 +159,8 @@ void request_written(benchmark::State& state) {
 }
 BENCHMARK(request_written)->Iterations(100);
 
-// This measures what an operation's span costs the thread that writes: from the ring into the file. There are two threads
-// of 30 layers of 8 operations, as a small model has them.
+// This measures what an operation's span costs the thread that writes: from the ring into the file. There are two
+// threads of 30 layers of 8 operations, as a small model has them.
 void event_written(benchmark::State& state, const char* name) {
   constexpr size_t kLayers = 30, kOps = 8;
   const std::string path = std::filesystem::temp_directory_path() / name;
