@@ -1,4 +1,4 @@
-// One layer of attention over a hand-made paged cache, on any device, and what it should answer in float64.
+// This has one layer of attention over a hand-made paged cache, on any device, and what it should answer in float64.
 #pragma once
 
 #include <cstdint>
@@ -56,11 +56,11 @@ class AttentionHost {
   uint32_t longest() const { return longest_; }
   Answer run(const Component& attention, const How& how) const;
   Answer run(const Component& attention) const { return run(attention, How{}); }
-  // TENON_OK, or REFUSED and the reason. An attention that leaves sinks unclaimed has refused them.
+  // Returns TENON_OK, or REFUSED and the reason. An attention that leaves sinks unclaimed has refused them.
   tenon_status claim(const Component& attention, std::string* why) const;
 
-  // (rows, q_heads, v_dim) in float64, over the values as the cache's codec has them. queries: a format that they are
-  // rounded to.
+  // Returns (rows, q_heads, v_dim) in float64, over the values as the cache's codec has them. Queries are rounded to
+  // the format `queries`.
   std::vector<double> expected(tenon_format queries = TENON_F32) const;
 
   // Returns the view of the case's cache in another format, which outlives it.

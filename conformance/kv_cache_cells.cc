@@ -1,4 +1,6 @@
-// This computes what a cache should make of keys and values, without any code of it, and whether its views hold that, cell by cell.
+// This computes what a cache should make of keys and values, without any code of it, and whether its views hold that,
+// cell by cell. Scales are rounded as the codec says before they divide. Keys of a group are compared only when the
+// group is full, since before that they are in the tail.
 #include <algorithm>
 #include <bit>
 #include <cmath>

@@ -1,4 +1,5 @@
-// Every cache owes this: it is a list of tokens by slot, whatever happens to it.
+// Every cache owes this: it is a list of tokens by slot, whatever happens to it. A cache may refuse a setting, a cut or
+// a copy, but then it says why. Checks that need every token, or a setting that is refused, count as not tested.
 #include <algorithm>
 
 #include "conformance/kv_cache_host.h"

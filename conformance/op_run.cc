@@ -1,4 +1,6 @@
-// A stand-in host runs a program: op by op under watch, then as core plans it.
+// A stand-in host runs a program: op by op under watch, then as core plans it. Under watch each root has guarded memory
+// of its own, unwritten memory is NaN, an op may read only what was written, and no byte may change but those of
+// operands that it writes. On a device that walks, chunks come in random runs and orders.
 #include "conformance/op_run.h"
 
 #include <algorithm>

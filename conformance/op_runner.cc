@@ -1,5 +1,5 @@
-// The tensors of a stand-in host. What outlives a step is a storage of core's, everything else a temporary of the
-// recording; each has memory of its own.
+// These are the tensors of a stand-in host. What outlives a step is a storage of core's, everything else a temporary of
+// the recording; each has memory of its own.
 #include "conformance/op_runner.h"
 
 #include <algorithm>

@@ -104,7 +104,7 @@ class OpRunner {
   std::span<const int32_t> step_i32(uint32_t role) const { return step_.at(role); }
   void set_live(uint32_t rows, uint32_t seqs = 1, uint32_t out_rows = 0);
 
-  // Runs the recorded ops in order. "" or what went wrong first, beginning with the op's name.
+  // Runs the recorded ops in order. Returns "" or what went wrong first, beginning with the op's name.
   std::string run(uint64_t seed);
   // Runs all ops once, as core plans them; memory may change only where one of them writes. kOverlap is for a device that has that.
   enum class Launch { kPlain, kOverlap, kGraph };

@@ -1,5 +1,5 @@
-// A site of random matrices for tests of quantization schemes: claims, binds, loads and records it, and knows in
-// float64 what it ought to answer.
+// This is a site of random matrices for tests of quantization schemes: it claims, binds, loads and records, and knows
+// in float64 what it ought to answer.
 #pragma once
 
 #include <algorithm>
@@ -63,9 +63,9 @@ class QuantizedSite {
  public:
   // A scheme's definition makes the weights that it holds of a matrix of the file, rows of k.
   using Definition = std::function<std::vector<float>(std::vector<float> file, int64_t k)>;
-  // Throws Error with the scheme's reason. rows_a_load: how many rows load() gets at a time. definition: nullptr if
-  // what the scheme holds is to be learnt. around: the site is bound with the ops of this step around it, as it has to
-  // be before they can be recorded fused.
+  // Throws Error with the scheme's reason. load() gets rows_a_load rows at a time. `definition` is nullptr if what the
+  // scheme holds is to be learnt. The site is bound with the ops of the step `around` around it, as it has to be before
+  // they can be recorded fused.
   QuantizedSite(std::unique_ptr<Component> scheme, const SiteCase& site, uint32_t rows_a_load = 3,
                 const Definition& definition = nullptr, const StepCase& around = {});
   QuantizedSite(const QuantizedSite&) = delete;

@@ -1,4 +1,4 @@
-// The checks of a quantization scheme that writes files, and what they share with those of every scheme.
+// These are the checks of a quantization scheme that writes files, and what they share with those of every scheme.
 #pragma once
 
 #include <cmath>

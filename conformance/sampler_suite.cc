@@ -1,4 +1,5 @@
-// Any sampler owes this, processor or selector, whatever it is for.
+// Any sampler owes this, processor or selector, whatever it is for: it keeps to its operands, hands on candidates that
+// exist, leaves its input alone, treats each row by itself, and moves its state by accepting.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,6 @@
-// Here are the lists of checks by kind, and the variants of settings that each check runs with.
+// Here are the lists of checks by kind, and the variants of settings that each check runs with. A check throws what is
+// wrong, or NotTested where the component's device is not there. Where a kind has the check of bounds, all others need
+// it to pass.
 #include "conformance/suite.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The checks of each kind; a kind's are in <kind>_suite.cc.
+// These are the checks of each kind; a kind's are in <kind>_suite.cc.
 #pragma once
 
 #include "conformance/suite.h"

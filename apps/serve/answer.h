@@ -78,8 +78,8 @@ class Answer : public PendingAnswer {
   std::optional<ApiError> failure_;
 };
 
-// Returns what is to be said of an answer whose last event this is; nullopt if it succeeded. field: a prompt that is too
-// long is that field's fault. longest: see Answer.
+// Returns what is to be said of an answer whose last event this is; nullopt if it succeeded. A prompt that is too long
+// is the fault of `field`. For `longest` see Answer.
 std::optional<ApiError> failure_of(const Event& event, const char* field, uint32_t longest);
 
 // Returns a line of server-sent events.

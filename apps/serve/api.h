@@ -38,7 +38,7 @@ class Api {
 
   // Throws ApiError(401) unless the path is open to all, or the header "Authorization" has one of the keys.
   void check_key(const std::string& path, const std::string& authorization) const;
-  // Any error is a response. wake: see Generation.
+  // Any error is a response. For `wake` see Generation.
   Reply handle(const HttpRequest& request, const std::function<void()>& wake);
 
  private:

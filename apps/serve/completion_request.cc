@@ -83,7 +83,7 @@ void read_grammar(Fields& fields, const Abilities& abilities, const Request& req
   }
 }
 
-// Returns the function of an object of type "function", which has a name. at: where the object stands.
+// Returns the function of an object of type "function", which has a name. The object stands at `at`.
 Fields function_fields(Fields& object, const std::string& at) {
   if (object.text("type").value_or("") != "function") object.fail("type", "it is not \"function\"");
   const boost::json::value* function = object.find("function");

@@ -110,7 +110,7 @@ class Connection : public ConnectionBase, public std::enable_shared_from_this<Co
   Clock::time_point deadline_ = Clock::time_point::max();
 };
 
-// Waits until somebody wakes the connection, or for its deadline. False: the deadline has come.
+// Waits until somebody wakes the connection, or for its deadline. Returns false at the deadline.
 template <class Stream>
 net::awaitable<bool> Connection<Stream>::sleep() {
   signal_.expires_at(deadline_);
@@ -209,7 +209,7 @@ net::awaitable<bool> Connection<Stream>::refuse(error_code problem) {
   co_return false;
 }
 
-// Waits for the generation's events and passes them on. True: the connection may go on.
+// Waits for the generation's events and passes them on. Returns true if the connection may go on.
 template <class Stream>
 net::awaitable<bool> Connection<Stream>::wait_for_answer(Reply& reply, bool stream, bool keep, bool chunked) {
   PendingAnswer& answer = *reply.answer;

@@ -27,7 +27,7 @@ class Driver {
   Driver(Engine& engine, Metrics& metrics, Options options);
 
   // [any thread] Admits a request. Throws ApiError: 429 when too many wait, 503 when the server ends. The generation's events
-  // tell any other mistake of the request. wake: see Generation.
+  // tell any other mistake of the request. For `wake` see Generation.
   std::shared_ptr<Generation> submit(const CompletionRequest& request, std::function<void()> wake);
   // [any thread] Ends the answers that have not ended, before the next step.
   void cancel(Generation& generation);

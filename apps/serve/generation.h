@@ -1,4 +1,4 @@
-// The answers to one HTTP request on their way from the thread that steps the engine to a connection.
+// The answers to one HTTP request are here on their way from the thread that steps the engine to a connection.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,6 @@
-// Accepts connections and hands each to a coroutine of its own (connection.h).
+// This accepts connections and hands each to a coroutine of its own (connection.h), on a strand of its own. Connections
+// are counted in a set: while it is full, nobody is accepted, and whoever leaves it wakes the acceptor. drain() closes
+// the acceptor; stop() waits for the set to be empty, for so many seconds, before it stops the threads.
 #include "http_server.h"
 
 #include <boost/asio/co_spawn.hpp>

@@ -24,7 +24,7 @@ using SamplerOverrides = std::vector<std::pair<std::string, std::string>>;
 
 // Reads temperature, top_p, top_k, min_p, the penalties and logit_bias. A field that is absent leaves what the
 // configuration says. Throws ApiError that names the field where the chain lacks the sampler that it needs, unless the
-// value is one that changes nothing. vocab: ids of logit_bias are below it.
+// value is one that changes nothing. Ids of logit_bias are below `vocab`.
 SamplerOverrides read_sampler_fields(Fields& fields, const SamplerChain& chain, int64_t vocab);
 
 }  // namespace tenon::serve

@@ -1,4 +1,6 @@
-// `tenon bench` opens one engine a point, makes a few runs to warm up, and then the runs that count.
+// `tenon bench` opens one engine a point, makes a few runs to warm up, and then the runs that count. All runs of a
+// point give the same tokens, or it fails; only where sequences rested and rows are not independent of each other they
+// may differ. An engine is gone before the next one is made.
 #include "bench.h"
 
 #include <unistd.h>

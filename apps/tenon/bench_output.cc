@@ -1,4 +1,5 @@
-// This prints the results of `tenon bench` as a table, as JSON or as CSV.
+// This prints the results of `tenon bench` as a table, as JSON or as CSV. A point that failed has a row with its error
+// and no figures. Lines of CSV appear as points end, JSON when all have ended.
 #include <spdlog/fmt/fmt.h>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// `tenon chat` holds a conversation, line by line. Only the answers go to standard output.
+// `tenon chat` holds a conversation, line by line. Only the answers go to standard output. A message that the engine
+// refuses is taken out of the conversation again; an answer that is interrupted stays in it as far as it came.
 #include <poll.h>
 #include <unistd.h>
 

@@ -1,4 +1,6 @@
-// `tenon eval choices` measures how often a model takes the right ending for the likeliest.
+// `tenon eval choices` measures how often a model takes the right ending for the likeliest: by the sum of the
+// log-likelihoods of its tokens, and by that sum over the ending's bytes. All questions that do not fit are named at
+// once, before any runs.
 #include <algorithm>
 #include <chrono>
 

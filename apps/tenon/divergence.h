@@ -18,8 +18,8 @@ struct Logits {
   double negative_log_likelihood(int32_t token) const { return log_sum - double{values[static_cast<size_t>(token)]}; }
 };
 
-// A distribution kept in 16 bits a token: token i has a probability in proportion to exp(-step * code[i]), or none
-// where the code is kNone. Whatever is kReach below the likeliest token or further is given none.
+// This is a distribution kept in 16 bits a token: token i has a probability in proportion to exp(-step * code[i]), or
+// none where the code is kNone. Whatever is kReach below the likeliest token or further is given none.
 struct CodedRow {
   static constexpr uint16_t kNone = 65535;
   static constexpr float kReach = 32;  // nats

@@ -29,7 +29,7 @@ std::unique_ptr<Session> open_scoring(const PipelineArgs& args, uint32_t context
 // Returns the command that measures the same; `words` stand after the pipeline's own.
 std::string eval_line(const Engine& engine, const PipelineArgs& args, const std::string& measure,
                       const std::vector<std::string>& words);
-// Ends output and trace. complete: nobody has interrupted the work.
+// Ends output and trace. `complete` says that nobody has interrupted the work.
 ExitCode end_scoring(Session& session, bool complete);
 
 // Tokens [begin, end) of every window.

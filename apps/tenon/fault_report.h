@@ -25,7 +25,8 @@ void say_what_runs() noexcept;
 // Adds the option --step-limit of a command that generates.
 void add_step_limit(CLI::App& command, double& seconds);
 
-// Ends the process with kCrashed and the names of what runs when a step takes too long. Nothing without a limit.
+// Ends the process with kCrashed and the names of what runs when a step takes too long. It does nothing without a
+// limit.
 class StepLimit {
  public:
   explicit StepLimit(double seconds);  // 0 = no limit

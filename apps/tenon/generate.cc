@@ -1,4 +1,5 @@
-// `tenon generate` runs one request, prints its text as it comes, and ends with a line that repeats it.
+// `tenon generate` runs one request, prints its text as it comes, and ends with a line that repeats it. Standard output
+// has the text, or JSON, and nothing else. A prompt of standard input is in the line if a command line has room for it.
 #include <cstdio>
 #include <optional>
 

@@ -1,4 +1,6 @@
-// Records a GPU's kernels of a traced run and gives them to the steps that launched them.
+// This records a GPU's kernels of a traced run and gives them to the steps that launched them. It waits until steps are
+// captured, records as long as they are, and never records again. Every launch while it records bears the tag of its
+// run, by which CUPTI's records find their step. What was lost is counted and said, and the trace goes on without it.
 #include "gpu_trace.h"
 
 #include <set>

@@ -1,4 +1,5 @@
-// `tenon inspect` shows what is installed, a component's parameters, a model's file, a pipeline's step program.
+// `tenon inspect` shows what is installed, a component's parameters, a model's file, a pipeline's step program. It
+// loads no weights; a program is recorded and planned, and never runs.
 #include <cstdio>
 
 #include "command.h"

@@ -1,4 +1,5 @@
-// `tenon model check`: what is wrong with a family's file, and where a model that it claims differs from transformers.
+// `tenon model check` says what is wrong with a family's file, and where a model that it claims differs from
+// transformers.
 //
 // The model is opened as the file says, so a key or a tensor that the family does not read, a shape that is not right and
 // an op that is not installed are named first. Then one text goes through both: after every layer the rows are compared,
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr int32_t kTokens = 24;
 constexpr double kTolerance = 1e-4;  // so much of the largest value may differ; rounding in f32 alone stays far below
 
-// Its arguments: the model's folder, the folder for results, the tokens. It writes a file for each layer, and logits.
+// It takes the model's folder, the folder for results and the tokens. It writes a file for each layer, and logits.
 constexpr const char* kScript = R"(
 import sys
 import torch

@@ -1,5 +1,5 @@
-// `tenon eval perplexity` measures how well a pipeline predicts a text. Lower is better; what is quantized is measured by the
-// difference to what it was made of.
+// `tenon eval perplexity` measures how well a pipeline predicts a text. Lower is better; what is quantized is measured
+// by the difference to what it was made of. The file of --save-logits is there only if all windows were scored.
 #include <optional>
 
 #include "base_file.h"

@@ -1,4 +1,5 @@
-// `tenon plugin check`: what a plugin must do before anybody should load it.
+// `tenon plugin check` runs what a plugin must pass before anybody should load it. Each check runs in a process of its
+// own, with a limit of time; one that failed makes the command fail, one that was not tested does not.
 #include "tenon/core/plugin_check.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Multiple-choice questions as they are published: JSON, one object a line or a list of them.
+// Multiple-choice questions are read as they are published: JSON, one object a line or a list of them.
 //
 //   HellaSwag  {"activity_label": "Cooking", "ctx": "A man", "endings": ["sings.", "swims."], "label": 0}
 //   MMLU       {"question": "2 + 2?", "choices": ["3", "4"], "answer": 1}

@@ -1,4 +1,6 @@
-// `tenon eval retrieval` measures whether a model finds a number that a long text hides.
+// `tenon eval retrieval` measures whether a model finds a number that a long text hides. A cell of its table is a
+// length and a depth, with as many tries as are asked for; the tries have numbers of their own. After an interruption
+// it shows the tries that were made.
 #include <algorithm>
 #include <chrono>
 #include <numeric>

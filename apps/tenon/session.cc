@@ -1,5 +1,7 @@
 // A session is an engine, its trace, and what the trace says about the pipeline. The file is complete once
-// finish_trace() has returned.
+// finish_trace() has returned. A trace without kernels is still a trace: why it has none stands in its metadata. The
+// recorder stops before the pipeline ends, and facts are read by the thread that writes the trace, so a mutex guards
+// them.
 #include "session.h"
 
 #include <spdlog/spdlog.h>

@@ -27,7 +27,7 @@ class Session {
   void load();
   // Writes the steps that are kept to the trace and says so, or why not.
   void capture();
-  // Ends the trace; says where it is, or what went wrong with it. False if it could not be written.
+  // Ends the trace; says where it is, or what went wrong with it. Returns false if it could not be written.
   bool finish_trace();
 
  private:

@@ -15,7 +15,7 @@ struct SessionArgs {
   std::string load, save;
 
   void add_to(CLI::App& command);
-  // Looks at both files before anything is opened. inputs: what else the command reads. Throws Error: kUsage for an output
+  // Looks at both files before anything is opened. The command also reads `inputs`. Throws Error: kUsage for an output
   // that may not be written, kIo for a session that cannot be read or is damaged.
   void open(std::span<const std::string> inputs, bool force);
   void allow(EngineOptions& options) const;

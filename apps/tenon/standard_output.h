@@ -8,7 +8,7 @@
 namespace tenon::app {
 
 // Gives each standard descriptor that the caller has closed to /dev/null, or the next file that is opened would get its
-// number and the text. Writing to such an output fails as to a closed one. First of all in main.
+// number and the text. Writing to such an output fails as to a closed one. main calls it first of all.
 void hold_standard_descriptors();
 
 // Writes the text at once. Returns false if it, or anything before, could not be written.

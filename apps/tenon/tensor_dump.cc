@@ -1,5 +1,5 @@
 // This writes what modules leave as .npy files (numpy's format 1.0). A tensor is looked for by its module's path in the
-// first step that counts.
+// first step that counts. A file that cannot be written is told when the run has ended, in finish().
 #include "tensor_dump.h"
 
 #include <spdlog/spdlog.h>

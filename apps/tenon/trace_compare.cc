@@ -1,4 +1,5 @@
-// `tenon trace compare` says how two traces differ, op by op; `tenon trace merge` makes one file of several.
+// `tenon trace compare` says how two traces differ, op by op; it fails if an op is slower. `tenon trace merge` makes
+// one file of several.
 #include "tenon/profiler/trace_compare.h"
 
 #include <spdlog/fmt/fmt.h>

@@ -1,4 +1,5 @@
-// `tenon trace stats` says where the time of a trace went, by component, op or module.
+// `tenon trace stats` says where the time of a trace went, by component, op or module. Steps in which nothing was
+// recorded do not count, and are named. The table shows requests, too; CSV has operations alone.
 #include "tenon/profiler/trace_stats.h"
 
 #include <spdlog/fmt/fmt.h>

@@ -51,7 +51,7 @@ struct TunedSite {
 // equals. Throws Error(kRequest) with the site and what there is, if none is.
 void choose(std::vector<TunedSite>& sites, const std::vector<Candidate>& candidates, const LossBounds& bounds);
 
-// This says what a run found, for people and for programs. unit: of the costs.
+// This says what a run found, for people and for programs. `unit` is that of the costs.
 struct TuneReport {
   std::vector<Candidate> candidates;
   std::vector<std::pair<std::string, std::string>> refused;  // the model cannot run with these candidates, and why

@@ -98,13 +98,13 @@ struct Launched {
   std::vector<uint32_t> ops;
 };
 
-// The kernels of one run, in order, and the ops that they belong to.
+// This has the kernels of one run, in order, and the ops that they belong to.
 class RunSlices {
  public:
   RunSlices(const ProgramRun& run, uint32_t number, double read_gbps)
       : run_(run), number_(number), read_gbps_(read_gbps) {}
 
-  // begin_ns: when the run before ended. Returns when this one did.
+  // The run before ended at begin_ns. Returns when this one did.
   int64_t add(const std::vector<const KernelRecord*>& kernels, const std::vector<uint32_t>& ops, int64_t begin_ns,
               std::vector<GpuSlice>& slices) {
     latest_ = std::max(begin_ns, static_cast<int64_t>(kernels.front()->start));

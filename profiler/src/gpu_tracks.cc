@@ -17,7 +17,7 @@ constexpr int64_t kFirstStream = 1000, kFirstWait = 500000, kFirstOverlap = 6000
 constexpr int64_t kOverheadTid = 3, kAllStreams = 99999;
 constexpr size_t kMaxOverlaps = 16;
 
-// A place's tracks: the first one, and those for what overlaps.
+// A place has a first track, and those for what overlaps.
 struct Lanes {
   std::vector<size_t> tracks;
   std::vector<int64_t> free_from;

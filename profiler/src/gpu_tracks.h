@@ -32,8 +32,8 @@ struct GpuTrackPlan {
   uint64_t left_out = 0;       // so many ended before they began, or overlap with too many others
 };
 
-// Slices of one track must nest: those that overlap are laid on further tracks of their stream. begin_ns: what lies
-// before is left out. thread_name: of a thread of the host, by its id.
+// Slices of one track must nest: those that overlap are laid on further tracks of their stream. What lies before
+// begin_ns is left out. thread_name names a thread of the host by its id.
 GpuTrackPlan place_slices(std::span<const GpuSlice> slices, int64_t begin_ns,
                           const std::function<std::string(uint32_t tid)>& thread_name);
 

@@ -1,5 +1,5 @@
-// This is a pull reader of JSON (RFC 8259) over a stream: memory does not grow with the text. Strict, save for what importers
-// swallow in silence: that is reported and read on.
+// This is a pull reader of JSON (RFC 8259) over a stream: memory does not grow with the text. It is strict, save for
+// what importers swallow in silence: that is reported and read on.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tenon::profiler {
 
-// Ends the reading. Thrown by every function of JsonReader.
+// Ends the reading. Every function of JsonReader throws it.
 struct SyntaxError {
   Place at;
   std::string found;

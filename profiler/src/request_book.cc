@@ -16,7 +16,7 @@ uint64_t value(const trace::Event& event, size_t i) {
   return i < event.values.size() ? event.values[i] : 0;
 }
 
-// The begin of what the event tells of.
+// This is the begin of what the event tells of.
 int64_t begin_of(const trace::Event& event) {
   return std::max<int64_t>(0, event.begin_ns - static_cast<int64_t>(value(event, 0)));
 }

@@ -52,7 +52,7 @@ class RequestBook {
   uint64_t dropped() const noexcept { return dropped_; }
 
  private:
-  // A wait, or the time in a slot: the outer slice first, then those within. Empty: there is none.
+  // A wait, or the time in a slot: the outer slice first, then those within. It is empty if there is none.
   using Stay = std::vector<RequestSlice>;
   struct Request {
     uint64_t prompt = 0;

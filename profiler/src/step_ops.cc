@@ -1,4 +1,7 @@
-// This finds out which slices are ops, in which step each one is, and what it adds to the step.
+// This finds out which slices are ops, in which step each one is, and what it adds to the step. Ops are a GPU's
+// kernels, copies and fills where there are kernels, else the cpu_op slices of the thread that the steps are on; one
+// within another does not count. A kernel belongs to the step that its argument names, since the GPU runs later than
+// the host. What ops of a device add never overlaps.
 #include <algorithm>
 #include <charconv>
 #include <map>

@@ -6,7 +6,7 @@ namespace tenon::bad {
 struct Overruns : GreedyBut<Overruns> {
   using GreedyBut::GreedyBut;
   static void spoil(uint32_t row, const sdk::Part& part) {
-    const uint32_t room = 2;  // rows that a program has beyond those that are live
+    const uint32_t room = 2;  // a program has so many rows beyond those that are live
     part.ptr<int32_t>(kNext)[row + 1 + room] = 0;
   }
 };

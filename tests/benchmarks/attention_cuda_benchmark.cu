@@ -44,10 +44,10 @@ __global__ void fill(T* to, size_t n, float factor = 1) {
 }
 
 struct Shape {
-  uint32_t q_heads, kv_heads, rows, context;  // for each sequence; context: tokens before the step
+  uint32_t q_heads, kv_heads, rows, context;  // each sequence has these; context: tokens before the step
   tenon_format codec;
   uint32_t layers;
-  uint32_t kv_len = 0;  // the program's, 0: context + rows
+  uint32_t kv_len = 0;  // it is the program's, 0: context + rows
   uint32_t seqs = 1;
 };
 

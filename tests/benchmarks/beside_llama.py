@@ -135,7 +135,7 @@ def llama_sample(args, file, measure):
 
 
 def measure_file(args, file):
-    """Samples by measure and program."""
+    """Returns samples by measure and program."""
     samples = {name: {"tenon": [], "llama": []} for name in args.only}
     kinds = [kind for kind in ("prompt", "decode", "first") if kind in samples or (kind == "first" and "memory" in samples)]
     for kind in kinds:

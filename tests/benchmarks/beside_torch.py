@@ -21,7 +21,7 @@ BESIDE = {"bf16": ("none", []), "torchao-int4": ("int4wo", ["quantization.group_
 
 
 def run(words, seconds):
-    """What the program printed; RuntimeError with the last of what it said if it failed."""
+    """Returns what the program printed; raises RuntimeError with the last of what it said if it failed."""
     try:
         done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired as late:
@@ -33,7 +33,7 @@ def run(words, seconds):
 
 
 def peer(args, name):
-    """The object that torch_decode.py prints last."""
+    """Returns the object that torch_decode.py prints last."""
     words = [args.python, HERE / "torch_decode.py", name, "--model", args.model, "--prompt-tokens", args.prompt_tokens, "--new-tokens",
              args.new_tokens, "--runs", args.runs, "--device", args.device]
     return json.loads(run(words, args.seconds).splitlines()[-1])
@@ -59,7 +59,7 @@ def measured(function, *words):
 
 
 def row(name, theirs, ours):
-    """A line of the table."""
+    """Returns a line of the table."""
     speed = theirs.get("tok_per_s")
     mine = ours.get("decode_tok_per_s", {}).get("median")
     return (f"| {name} | {f'{speed:.1f}' if speed else '-'} | {theirs.get('how') or theirs['error']} | {BESIDE[name][0]} | "

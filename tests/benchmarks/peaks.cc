@@ -11,7 +11,7 @@
 namespace tenon::test {
 namespace {
 
-constexpr uint32_t kChains = 16;  // hide each other's latency
+constexpr uint32_t kChains = 16;  // they hide each other's latency
 constexpr uint64_t kSteps = 4'000'000;
 volatile float sink;
 

@@ -30,7 +30,7 @@ def free_port():
 
 
 class Server:
-    """Either server, ready when the block begins. slots: requests at once."""
+    """This is either server, ready when the block begins. It takes `slots` requests at once."""
 
     def __init__(self, args, which, slots):
         self.port = free_port()
@@ -63,7 +63,7 @@ class Server:
         self.process.wait()
 
     def ask(self, rng):
-        """Seconds to the first token, and to the last."""
+        """Returns the seconds to the first token, and to the last."""
         body = {"prompt": " ".join(rng.choice(WORDS) for _ in range(PROMPT_WORDS)), "max_tokens": NEW_TOKENS, "stream": True,
                 "temperature": 0, "ignore_eos": True}
         start = time.perf_counter()
@@ -80,7 +80,7 @@ class Server:
         return first, time.perf_counter() - start
 
     def connections_share(self):
-        """Of the processor time, what threads took that do not compute: all but those that took the most."""
+        """Returns, of the processor time, what threads took that do not compute: all but those that took the most."""
         seconds = []
         for stat in pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/stat"):
             fields = stat.read_text().rsplit(") ", 1)[1].split()
@@ -90,7 +90,7 @@ class Server:
 
 
 def throughput(server, clients, seconds):
-    """New tokens a second of requests that follow each other, and the median time to the first token."""
+    """Returns new tokens a second of requests that follow each other, and the median time to the first token."""
     firsts, until, start = [], time.perf_counter() + seconds, time.perf_counter()
 
     def client(seed):
@@ -107,7 +107,7 @@ def throughput(server, clients, seconds):
 
 
 def first_token_at(server, rate, seconds):
-    """The median time to the first token of requests that come at random, so many a second."""
+    """Returns the median time to the first token of requests that come at random, so many a second."""
     firsts, threads, rng = [], [], random.Random(time.time_ns())
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:

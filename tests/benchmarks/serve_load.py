@@ -34,7 +34,7 @@ class Answer:
 
 @dataclasses.dataclass
 class Share:
-    """What one process did."""
+    """This is what one process did."""
     answers: list
     start: float
     end: float
@@ -42,7 +42,7 @@ class Share:
 
 
 class Stream(asyncio.Protocol):
-    """One request on a connection of its own; `done` gets its answer."""
+    """This is one request on a connection of its own; `done` gets its answer."""
 
     def __init__(self, request):
         self.request = request
@@ -161,7 +161,7 @@ def run_all(args):
 
 
 def percentile(values, share):
-    """With what lies between two values interpolated."""
+    """What lies between two values is interpolated."""
     ordered, place = sorted(values), share * (len(values) - 1)
     low = int(place)
     return ordered[low] + (place - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])

@@ -82,7 +82,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 class ServeLoad(unittest.TestCase):
     def load(self, url, *words):
-        """What the script printed, and its result."""
+        """Returns what the script printed, and its result."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "result.json")
             done = subprocess.run([sys.executable, SCRIPT, url, "--json", path, *map(str, words)], capture_output=True, text=True,

@@ -35,7 +35,7 @@ def replace_linears(model, make):
 
 
 def bnb_4bit(model, args):
-    """Blocks of 64 with a scale in f32 each (no double quantization), multiplied in fp16."""
+    """Blocks of 64 have a scale in f32 each (no double quantization), and are multiplied in fp16."""
     import bitsandbytes as bnb
 
     def make(module):
@@ -48,7 +48,7 @@ def bnb_4bit(model, args):
 
 
 def bnb_8bit(threshold):
-    """LLM.int8(): rows of weights and x in int8; numbers of x beyond the threshold, if it is not 0, are multiplied in fp16."""
+    """In LLM.int8() rows of weights and x are in int8; numbers of x beyond the threshold, if it is not 0, are multiplied in fp16."""
     def quantize(model, args):
         import bitsandbytes as bnb
 
@@ -63,7 +63,7 @@ def bnb_8bit(threshold):
 
 
 def torchao_int8(model, _):
-    """Rows of weights in int8; x stays in bf16."""
+    """Rows of weights are in int8; x stays in bf16."""
     from torchao.quantization import Int8WeightOnlyConfig, quantize_
     quantize_(model, Int8WeightOnlyConfig())
 
@@ -95,7 +95,7 @@ def make_model(args, quantize, dtype):
 
 
 class Decoder:
-    """One sequence. `token` (1, 1) and `position` (1) are what the next step begins with."""
+    """This is one sequence. `token` (1, 1) and `position` (1) are what the next step begins with."""
 
     def __init__(self, model, args):
         self.model, self.args = model, args
@@ -106,7 +106,7 @@ class Decoder:
         self.before, self.layers, self.after = self.embed, list(model.model.layers), self.choose
 
     def embed(self, tokens, positions):
-        """x (1, rows, hidden), cosines and sines, and which places of the cache each row sees."""
+        """Returns x (1, rows, hidden), cosines and sines, and which places of the cache each row sees."""
         x = self.model.model.embed_tokens(tokens)
         seen = torch.arange(self.room, device=x.device)[None, :] <= positions[:, None]
         return x, self.model.model.rotary_emb(x, positions[None]), seen[None, None]
@@ -145,7 +145,7 @@ class Decoder:
 
 
 def captured(decoder):
-    """A function that replays a step."""
+    """Returns a function that replays a step."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,5 +1,5 @@
-// This measures what a span costs the code that it measures. Budget: at most 50 ns recorded, at most 1 ns with the gate
-// closed.
+// This measures what a span costs the code that it measures. It may cost 50 ns when recorded, and 1 ns with the
+// gate closed.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -159,8 +159,8 @@ void request_written(benchmark::State& state) {
 }
 BENCHMARK(request_written)->Iterations(100);
 
-// This measures what an operation's span costs the thread that writes: from the ring into the file. Two threads of 30
-// layers of 8 operations, as a small model has them.
+// This measures what an operation's span costs the thread that writes: from the ring into the file. There are two
+// threads of 30 layers of 8 operations, as a small model has them.
 void event_written(benchmark::State& state, const char* name) {
   constexpr size_t kLayers = 30, kOps = 8;
   const std::string path = std::filesystem::temp_directory_path() / name;

@@ -25,7 +25,7 @@ SCORED_BYTES, CALIBRATION_BYTES = 60_000, 400_000
 
 
 def texts_of(args):
-    """The texts of all files, in an order that a seed gives."""
+    """Returns the texts of all files, in an order that a seed gives."""
     files = sorted(path for place in map(pathlib.Path, args.text) for path in (place.rglob("*.py") if place.is_dir() else [place]))
     random.Random(args.seed).shuffle(files)
     texts, size = [], 0
@@ -40,7 +40,7 @@ def texts_of(args):
 
 
 def split(texts, least):
-    """So many bytes of text from the end of the list, which loses them."""
+    """Returns so many bytes of text from the end of the list, which loses them."""
     taken = ""
     while len(taken) < least:
         taken += texts.pop()
@@ -58,7 +58,7 @@ def make_tokenizer(texts):
 
 
 def train(model, tokens, args):
-    """AdamW with a rate that rises, then falls as a cosine over the time given."""
+    """Trains by AdamW, with a rate that rises, then falls as a cosine over the time given."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=HIGHEST_RATE, betas=(0.9, 0.95), weight_decay=0.1, fused=args.device == "cuda")
     generator = torch.Generator().manual_seed(args.seed)
     begin, seen = time.perf_counter(), 0

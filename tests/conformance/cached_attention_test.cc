@@ -20,7 +20,7 @@ namespace {
 struct Shape {
   uint32_t q_heads = 8, kv_heads = 8, k_dim = 128, v_dim = 128, window = 0;
   float softcap = 0;
-  std::vector<Setting> cache = {{"rotation", std::string("none")}};  // beside keys = channel
+  std::vector<Setting> cache = {{"rotation", std::string("none")}};  // it stands beside keys = channel
 };
 struct Bounds {
   uint32_t rows = 16, seqs = 1, rows_per_seq = 0, capacity = 1024;

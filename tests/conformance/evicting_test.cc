@@ -19,11 +19,11 @@ constexpr uint32_t kSlots = 3, kRows = 24;
 struct Policy {
   const char* name;
   std::vector<Setting> params;
-  uint32_t most;     // tokens in use when a step's rows come
-  uint32_t cut;      // tokens that are kept after a prompt, and where text has filled `most`
-  uint32_t newest;   // tokens that are never dropped
-  uint32_t observe;  // rows that weigh; 0: all
-  uint32_t around;   // tokens to either side that a score counts for
+  uint32_t most;     // so many tokens are in use when a step's rows come
+  uint32_t cut;      // so many tokens are kept after a prompt, and where text has filled `most`
+  uint32_t newest;   // so many tokens are never dropped
+  uint32_t observe;  // so many rows weigh; 0: all
+  uint32_t around;   // a score counts for so many tokens to either side
 };
 const Policy kH2o{.name = "h2o",
                   .params = {{"heavy", int64_t{9}}, {"recent", int64_t{6}}, {"format", std::string("fp32")}},
@@ -59,7 +59,7 @@ float weight_of(uint32_t step, uint32_t layer, uint32_t slot, uint32_t head, uin
 // This is one KV head of a sequence.
 struct Line {
   std::map<uint32_t, double> score;    // by position
-  std::map<uint32_t, double> pending;  // weights that the step before has left
+  std::map<uint32_t, double> pending;  // the step before has left these weights
   bool prompt = false;                 // a piece of a prompt came, and no row alone since
   uint32_t dropped = 0;
 

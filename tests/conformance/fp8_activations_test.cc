@@ -133,7 +133,7 @@ TEST_P(Fp8Activations, HaveAScaleARowOfMany) {
     std::vector<int64_t> rows;
     int64_t k;
     uint32_t rows_of_x;
-    double bytes;  // the packed weights and codes that are read
+    double bytes;  // so many bytes of packed weights and codes are read
   } cases[] = {
       {{40}, 200, 2100, 3 * 48 * 256}, {{24, 17}, 203, 1100, 2 * 48 * 256}, {{64, 32}, 384, 1100, 2 * 96 * 384}};
   for (const auto& of : cases) {

@@ -90,7 +90,7 @@ std::vector<Scheme> all_schemes() {
 struct QuantizedX {
   float scale = 0;
   std::vector<int64_t> q;
-  std::vector<double> outlier;  // fp16, 0 elsewhere
+  std::vector<double> outlier;  // it is in fp16, 0 elsewhere
 };
 QuantizedX quantized(const Scheme& s, const float* x, size_t k) {
   float largest = 0;
@@ -236,7 +236,7 @@ TEST_P(Int8Rows, EqualTheDefinitionInFloat64) {
       const auto width = static_cast<size_t>(k);
       step.x = normal_rows(rows * width, 1, 11);
       if (rows > 1) {
-        std::fill_n(step.x.begin(), width, 0.F);  // a row of zeros, and one below the least scale
+        std::fill_n(step.x.begin(), width, 0.F);  // a row is zeros, and one is below the least scale
         for (size_t i = width; i < 2 * width; ++i) step.x[i] *= 1e-5F;
       }
       if (rows > 4) {  // some of the numbers are 6 and more, and all of them

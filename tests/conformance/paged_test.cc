@@ -212,7 +212,7 @@ TEST_F(Paged, WhereRoomIsNeededTheEndsOfTheOldestTextsAreLostFirst) {
   share(1, 3 * kPage, other);
   end(0);
   end(1);
-  append(2, 2 * kPage, other_from(1));  // the two pages that hold nothing
+  append(2, 2 * kPage, other_from(1));  // it takes the two pages that hold nothing
   EXPECT_EQ(find(text_), 3 * kPage);
   append(2, 1, other_from(1));
   EXPECT_EQ(find(text_), 2 * kPage);
@@ -375,7 +375,7 @@ class PagedTails : public Paged {
 
 TEST_F(PagedTails, HaveTheMemoryOfAWindow) {
   const uint64_t codes = 2 * (8 + 8 + 4) + 3 * (5 + 19 + 4), tail = 2 * (2 * (8 + 8) + 3 * (5 + 19));  // a token's
-  const uint64_t pages = 2 * kSlots * 4 + 1;  // as PagedWindows has them for its window of 24
+  const uint64_t pages = 2 * kSlots * 4 + 1;  // PagedWindows has so many for its window of 24
   const uint64_t bytes = kPage * (kSlots * 16 * codes + pages * tail);
   EXPECT_GE(host_.footprint().store_bytes[0], bytes);
   EXPECT_LE(host_.footprint().store_bytes[0], bytes + 12 * 256);

@@ -23,10 +23,10 @@ struct Scheme {
   std::string name, label;
   std::string dtype{};  // the scheme none has one; "" elsewhere
   int64_t group = 0;    // int4wo has one
-  bool int8 = false;    // activations, of gguf
+  bool int8 = false;    // activations are in int8; gguf has this
   uint64_t isa = 0;     // TENON_ISA_*, on the CPU
   std::string device = "cpu";
-  std::optional<CodedForm> coded{};  // for schemes of codes, and their settings
+  std::optional<CodedForm> coded{};  // schemes of codes have it, and their settings
   std::vector<Setting> settings{};
 
   std::unique_ptr<conformance::Component> open() const;

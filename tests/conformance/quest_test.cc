@@ -16,7 +16,7 @@ namespace {
 using conformance::KvCacheHost;
 
 constexpr uint32_t kPage = 16, kMostPages = 5, kSlots = 3, kRows = 40, kWholeLayers = 1;
-constexpr double kRounding = 1e-3;  // the error of a sum of two bounds in f32, whose terms are at most 9
+constexpr double kRounding = 1e-3;  // a sum of two bounds in f32, whose terms are at most 9, is off by less
 
 const std::vector<Setting> kParams = {{"page_tokens", int64_t{kPage}},
                                       {"budget", int64_t{kPage * kMostPages}},

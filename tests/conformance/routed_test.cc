@@ -53,7 +53,8 @@ class Routed : public testing::TestWithParam<Scheme> {
   void SetUp() override {
     if (device(GetParam().device) == nullptr) GTEST_SKIP() << "no device " << GetParam().device;
   }
-  // A share of the sum of |w x|: x in int8 is off by at most 1 / 254 of the greatest of 32 neighbours, x in 16 bits by 1 / 65278.
+  // This is a share of the sum of |w x|: x in int8 is off by at most 1 / 254 of the greatest of 32 neighbours, x in 16
+  // bits by 1 / 65278.
   static double tolerance() { return GetParam().int8 ? 1.5e-2 : GetParam().device == "cpu" ? 5e-5 : 2e-5; }
   static void expect_close(const QuantizedSite& site, const StepCase& step, bool fused = false) {
     const std::vector<float> y = site.run(step, fused);

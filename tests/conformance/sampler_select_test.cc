@@ -193,8 +193,8 @@ TEST(Categorical, FollowsTheSoftmax) {
   for (const double a : expected) {
     for (const double b : expected) expected_pairs.push_back(a * b / (2.0 * kRows * kSteps));
   }
-  EXPECT_LT(chi_squared(expected, seen), 69.0);           // 30
-  EXPECT_LT(chi_squared(expected_pairs, pairs), 1130.0);  // 960
+  EXPECT_LT(chi_squared(expected, seen), 69.0);           // there are 30 degrees of freedom
+  EXPECT_LT(chi_squared(expected_pairs, pairs), 1130.0);  // there are 960 degrees of freedom
 }
 
 // Probabilities go down to 1e-6 among 49152 candidates: the tail as a whole gets its share.
@@ -202,7 +202,7 @@ TEST(Categorical, GivesTheTailItsShare) {
   const Component component("sampler", "categorical");
   constexpr uint32_t kVocab = 49152, kRows = 64, kSteps = 30;
   Logits logits(kVocab, 0);
-  logits[5] = std::log(49151.0F);  // as likely as all others together
+  logits[5] = std::log(49151.0F);  // it is as likely as all others together
   SamplerHost host(kVocab, rows_of(std::vector<Logits>(kRows, logits)));
   const tenon_tid next = host.select(host.link(component), host.dense());
   std::vector<double> seen(5);
@@ -212,7 +212,7 @@ TEST(Categorical, GivesTheTailItsShare) {
     for (const int32_t token : host.tokens(next)) seen[token == 5 ? 4 : static_cast<size_t>(token) / 12288] += 1;
   }
   const double n = kRows * kSteps;
-  EXPECT_LT(chi_squared({n / 8, n / 8, n / 8, n / 8, n / 2}, seen), 23.5);  // 4
+  EXPECT_LT(chi_squared({n / 8, n / 8, n / 8, n / 8, n / 2}, seen), 23.5);  // there are 4 degrees of freedom
 }
 
 }  // namespace

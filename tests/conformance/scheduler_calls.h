@@ -14,7 +14,7 @@ namespace tenon::test {
 using Shares = std::vector<std::pair<uint32_t, uint32_t>>;
 
 struct Plan {
-  Shares shares;  // sequence, rows
+  Shares shares;  // each has a sequence and rows
   std::vector<uint32_t> preempted;
 };
 

@@ -66,14 +66,14 @@ class Steps {
     EXPECT_TRUE(all_.empty()) << all_.size() << " never end";
   }
 
-  const std::vector<uint64_t>& admitted() const { return admitted_; }  // ids, in order
+  const std::vector<uint64_t>& admitted() const { return admitted_; }  // these are ids, in order
   uint64_t step_of_first_token(uint64_t id) const { return first_.at(id); }
   uint64_t steps() const { return step_; }
 
  private:
   struct Request {
     tenon_sequence s;
-    uint32_t end;  // tokens with which it ends
+    uint32_t end;  // it ends with so many tokens
   };
   struct Client {
     uint64_t served = 0, since = 0;
@@ -155,7 +155,7 @@ TEST(Fair, NobodySavesUpTurns) {
   Steps steps(slots(1), 100);
   steps.ask({.client = 2, .prompt = 10});
   steps.finish();
-  steps.ask(20, {.client = 1, .prompt = 10});  // while client 2 asks for nothing
+  steps.ask(20, {.client = 1, .prompt = 10});  // client 2 asks for nothing meanwhile
   steps.finish();
   const size_t before = steps.admitted().size();
   for (int i = 0; i < 3; ++i) {
@@ -175,7 +175,7 @@ TEST(Fair, WhoComesBackIsNotForgotten) {
   steps.ask(10, {.client = 1, .prompt = 4});
   steps.ask({.client = 2, .prompt = 40});
   steps.step();
-  steps.step();  // the large one of client 2, which then has nothing
+  steps.step();  // this runs the large one of client 2, which then has nothing
   EXPECT_THAT(steps.admitted(), ElementsAre(1, 11));
   const uint64_t later = small();
   steps.finish();

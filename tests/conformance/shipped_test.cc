@@ -57,7 +57,7 @@ TEST(StaticCache, PlansNoMoreThanItsTokens) {
     uint64_t planned = 0;
     for (uint32_t i = 0; i < host.footprint().n_stores; ++i) planned += host.footprint().store_bytes[i];
     EXPECT_GE(planned, 5 * 37 * token);
-    EXPECT_LE(planned, 5 * 40 * token + 6 * 256 + 5 * 4);  // tokens by eight, planes aligned, a table
+    EXPECT_LE(planned, 5 * 40 * token + 6 * 256 + 5 * 4);  // these are tokens by eight, planes aligned, a table
   }
 }
 
@@ -102,7 +102,7 @@ TEST(SinkWindowCache, CutsBackAsFarAsTheRingReaches) {
     ASSERT_EQ(sink.host.truncate(0, 32), TENON_OK);
     EXPECT_EQ(sink.host.step({{0, 6}}, sink.random), "");
     EXPECT_EQ(sink.host.truncate(0, 32), TENON_OK);  // these rows took the cells of those that were cut off
-    ASSERT_EQ(sink.host.truncate(0, 2), TENON_OK);   // sinks alone
+    ASSERT_EQ(sink.host.truncate(0, 2), TENON_OK);   // sinks alone are left
     EXPECT_EQ(sink.host.step({{0, 3}}, sink.random), "");
     ASSERT_EQ(sink.host.truncate(0, 0), TENON_OK);
     EXPECT_EQ(sink.host.step({{0, 6}}, sink.random), "");
@@ -127,7 +127,7 @@ TEST(SinkWindowCache, ExportsWhatANextTokenSees) {
   ASSERT_EQ(from.host.truncate(0, 32), TENON_OK);
   const auto at_32 = from.host.export_sequence(0);
   ASSERT_FALSE(at_32.empty());
-  EXPECT_EQ(at_33.size(), at_40.size());  // three sinks and ten of the window, however long the text
+  EXPECT_EQ(at_33.size(), at_40.size());  // there are three sinks and ten of the window, however long the text
   EXPECT_LT(at_32.size(), at_33.size());  // the ring no longer has what its last token saw
   ASSERT_EQ(to.host.import_sequence(2, 32, at_32, from.host, 0), TENON_OK);
   EXPECT_EQ(to.host.export_sequence(2), at_32);

@@ -179,7 +179,7 @@ TEST_P(Sparse24, KeepsTwoOfFourAtMost) {
 // There are every two columns with every two integers, in every place of a unit: what a file says is what is held.
 TEST_P(Sparse24, EveryQuadIsHeldAsItIsStored) {
   const Scheme& s = GetParam();
-  constexpr int64_t kK = 256, kRows = 24;  // 6 * 256 quads
+  constexpr int64_t kK = 256, kRows = 24;  // there are 6 * 256 quads
   const int64_t groups = s.group < 0 ? 1 : kK / s.group;
   FileMatrix m;
   m.tensors = {{{"weight_scale", TENON_F16, 2, {kRows, groups, 0, 0}},
@@ -194,7 +194,7 @@ TEST_P(Sparse24, EveryQuadIsHeldAsItIsStored) {
   constexpr int kColumns[6][2] = {{0, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}, {2, 3}};
   for (int64_t n = 0; n < kRows * kK / 4; ++n) {
     const int64_t row = n / (kK / 4), quad = n % (kK / 4);
-    const int64_t which = n * 181 % (6 * 256);  // all of them, out of order
+    const int64_t which = n * 181 % (6 * 256);  // all of them come, out of order
     const int first = static_cast<int>(which % 16), second = static_cast<int>(which / 16 % 16);
     const auto& columns = kColumns[which / 256];
     uint8_t* unit = m.tensors[1].bytes.data() + (row * (kK / 32) + quad / 8) * 12;
@@ -261,7 +261,7 @@ FileMatrix written(const Scheme& s, int64_t k, const std::function<void(FileMatr
   m.weights = floats.matrix(0, random).weights;
   std::vector<void*> out;
   for (uint32_t i = 0; i < how.n_tensors; ++i) {
-    const char* names[] = {"weight_scale", "weight_sparse24"};  // by name, and alive
+    const char* names[] = {"weight_scale", "weight_sparse24"};  // these are by name, and alive
     m.tensors.push_back({how.tensor[i], std::vector<uint8_t>(sdk::stored_bytes(how.tensor[i]))});
     EXPECT_STREQ(how.tensor[i].name, names[i]);
     m.tensors.back().stored.name = names[i];

@@ -1,4 +1,4 @@
-// A CUDA component of the plugins beside the program, for tests and benchmarks.
+// This is a CUDA component of the plugins beside the program, for tests and benchmarks.
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ std::string to_string(const Case& c) {
          std::to_string(static_cast<int>(c.tail)) + (c.strided ? " strided" : "") + (c.halves ? " halves" : "");
 }
 
-constexpr int64_t kPadding = 3;  // rows that are not live
+constexpr int64_t kPadding = 3;  // so many rows are not live
 constexpr float kEps = 1e-5f, kMostBias = 4;
 
 // Returns a rounding's largest relative error.
@@ -390,7 +390,7 @@ TEST_F(Gemm, TuningIsKeptInAFile) {
 
   std::ofstream(path) << "something else\n" << before.substr(at + 1);
   EXPECT_EQ(cuda::detail::TuningFile(device).find(key), nullptr);
-  std::ofstream(path) << before.substr(0, at + 40);  // torn
+  std::ofstream(path) << before.substr(0, at + 40);  // the file is torn
   EXPECT_EQ(cuda::detail::TuningFile(device).find(key), nullptr);
   std::ofstream(path) << before;
 }

@@ -1,4 +1,4 @@
-// The times of a step's ops on a GPU, from CUPTI's records.
+// This tests the times of a step's ops on a GPU, from CUPTI's records.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -108,7 +108,7 @@ std::string mode_name(const testing::TestParamInfo<Mode>& mode) {
 }
 INSTANTIATE_TEST_SUITE_P(Modes, Overlap, testing::Values(Mode::kList, Mode::kOverlap, Mode::kGraph), mode_name);
 
-// Counts its blocks as they begin, and stays until `until` blocks have begun or time is up. missed: at most, by then.
+// Counts its blocks as they begin, and stays until `until` have begun or time is up, when so many as *missed had not.
 __global__ void stay_kernel(uint32_t* begun, uint32_t until, uint32_t* missed) {
   cuda::trigger();
   if (threadIdx.x == 0) {

@@ -181,7 +181,7 @@ TEST_F(CudaPipeline, GivesTheSameTokensInEveryMode) {
     settings.push_back(std::string("pipeline.execution=") + mode);
     const auto engine = open("tiny-gqa-untied", "cuda", settings);
     tokens.push_back(engine->generate(request()).tokens);
-    tokens.push_back(engine->generate(request()).tokens);  // on graphs that are there already
+    tokens.push_back(engine->generate(request()).tokens);  // this runs on graphs that are there already
   }
   for (const auto& t : tokens) EXPECT_EQ(t, tokens.front());
 }

@@ -56,9 +56,9 @@ inline const conformance::Device& cuda_device() {
 class CudaRecorder : public conformance::OpRunner {
  public:
   enum class Mode {
-    kList,     // one op after the other, each waited for and watched, and then as the others
-    kOverlap,  // with programmatic dependent launch wherever the contract allows it
-    kGraph     // the same, captured and replayed
+    kList,     // ops run one after the other, each waited for and watched, and then as the others
+    kOverlap,  // ops overlap by programmatic dependent launch wherever the contract allows it
+    kGraph     // it is the same, captured and replayed
   };
 
   static tenon_bounds bounds(uint32_t rows, uint32_t seqs = 1, uint32_t kv_len = 64, uint32_t slots = 0) {
@@ -77,7 +77,7 @@ class CudaRecorder : public conformance::OpRunner {
   void upload(tenon_tid id, const void* host) { write(id, host); }
   size_t op_count() const { return program().ops().size(); }
 
-  // Runs the recorded ops once. "" or what went wrong first.
+  // Runs the recorded ops once. Returns "" or what went wrong first.
   std::string run(Mode mode = Mode::kList) {
     if (mode == Mode::kList) return OpRunner::run(1);
     return run_once(mode == Mode::kGraph ? Launch::kGraph : Launch::kOverlap);

@@ -73,7 +73,7 @@ class Sampler {
   }
 
   tenon_host host_ = sdk::abi_struct<tenon_host>();
-  tenon_device device_ = sdk::abi_struct<tenon_device>();  // isa 0
+  tenon_device device_ = sdk::abi_struct<tenon_device>();  // its isa is 0
   tenon_env env_ = sdk::abi_struct<tenon_env>();
   void *library_ = nullptr, *self_ = nullptr;
   const tenon_component* component_ = nullptr;
@@ -82,10 +82,10 @@ class Sampler {
 
 struct Link {
   std::string name;
-  std::vector<Settings> settings = {{}};  // by slot, the last one's for all further slots
+  std::vector<Settings> settings = {{}};  // they go by slot, and the last one's are for all further slots
 };
 
-// A sampler's records by slot, and its state, in a runner's memory: an OpRunner's or a CudaRecorder's.
+// This has a sampler's records by slot, and its state, in a runner's memory: an OpRunner's or a CudaRecorder's.
 struct Linked {
   template <class Runner>
   Linked(const Link& link, On on, uint32_t vocab, uint32_t slots, Runner& r) : sampler(link.name, on) {

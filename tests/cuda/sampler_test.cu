@@ -65,7 +65,7 @@ Logits pattern(uint32_t vocab, uint32_t which) {
       return each([](uint32_t i) { return i % 100 == 99 ? kInfinite : 1.0F; });
     case 7:
       return each([](uint32_t i) { return i % 1000 == 7 ? static_cast<float>(i) : -1e9F; });
-    case 8:  // one far above
+    case 8:  // one is far above
       logits = random_logits(vocab, vocab, 2);
       logits[vocab / 2] = 1e30F;
       return logits;
@@ -99,7 +99,7 @@ std::vector<Row> rows_of(uint32_t vocab, uint32_t first, uint32_t n) {
 }
 
 struct Result {
-  std::vector<std::vector<std::pair<int32_t, uint32_t>>> candidates;  // by row: id, the logit's bits
+  std::vector<std::vector<std::pair<int32_t, uint32_t>>> candidates;  // a row has ids and the logits' bits
   std::vector<int32_t> tokens;
   std::vector<std::vector<uint32_t>> states;
   uint32_t form = 0;

@@ -1,5 +1,5 @@
-// A site of a weight scheme on a GPU, through the scheme's library, for tests: what it computes, and what float64 makes of
-// the same matrices.
+// This is a site of a weight scheme on a GPU, through the scheme's library, for tests: what it computes, and what
+// float64 makes of the same matrices.
 #pragma once
 
 #include <dlfcn.h>
@@ -26,13 +26,13 @@ namespace tenon::test {
 // A setting is a scheme with its parameter, and the types of the matrices that it reads.
 struct Setting {
   std::string name;
-  const char* text;                            // the scheme's parameter, if it is a text
-  int64_t group = 0;                           // the scheme's parameter, if it is a number
+  const char* text;                            // it is the scheme's parameter, if that is a text
+  int64_t group = 0;                           // it is the scheme's parameter, if that is a number
   std::vector<tenon_format> types{TENON_F32};  // a site's matrices have these in the file, in turn
-  int64_t second = 0;                          // the scheme's second parameter, a number
+  int64_t second = 0;                          // it is the scheme's second parameter, a number
 
   bool blocks() const { return types != std::vector<tenon_format>{TENON_F32}; }
-};  // The settings that the tests of products run with.
+};  // the tests of products run with these settings
 inline const Setting kSettings[] = {
     {"none", "fp32"},
     {"none", "fp16"},
@@ -173,7 +173,7 @@ inline void quantize(const Setting& s, float* w, int64_t k) {
     }
   } else if (is_coded(s)) {
     CodedForm form = coded_form(s.name, s.group, s.second, s.text);
-    form.halves = true;  // as products on a GPU have a book's numbers
+    form.halves = true;  // products on a GPU have a book's numbers so
     hold_coded(form, w, static_cast<size_t>(k));
   } else if (s.text == std::string("fp16")) {
     for (int64_t i = 0; i < k; ++i) w[i] = sdk::half_to_float(sdk::float_to_half(w[i]));
@@ -208,7 +208,7 @@ struct Chain {
 
 struct Shape {
   std::vector<int64_t> rows;
-  int64_t k;  // the least number of columns: a site has whole blocks
+  int64_t k;  // it is the least number of columns: a site has whole blocks
 };
 struct Around {
   bool norm = false;

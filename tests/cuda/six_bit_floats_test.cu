@@ -21,7 +21,7 @@ void each_place(const F& f) {
 template <class SmallFloat>
 void expect_halves() {
   using Weights = cuda::SixBitFloats<SmallFloat>;
-  uint32_t lower[2] = {}, upper = 0;  // the bits taken so far; lower: by 32 k
+  uint32_t lower[2] = {}, upper = 0;  // these are the bits taken so far; lower: by 32 k
   each_place([&](uint32_t step, uint32_t second, uint32_t odd) {
     typename Weights::Words all{};
     Weights::add(all, step, second, odd, 63);

@@ -282,7 +282,7 @@ TEST_P(CudaViews, AreReadAsOnTheCpu) {
     }
     ASSERT_EQ(got.weights.size(), want.weights.size());
     for (size_t i = 0; i < want.weights.size(); ++i) {
-      if (i / (kCells * kHeads) == 1) continue;  // a slot without rows
+      if (i / (kCells * kHeads) == 1) continue;  // this slot has no rows
       ASSERT_NEAR(got.weights[i], want.weights[i], 1e-5) << name << ", weight " << i;
     }
   }

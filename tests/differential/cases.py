@@ -156,7 +156,7 @@ def field_cases(family, field, values):
 
 
 def harmless_keys():
-    """What the engine's ledger lets pass; each star stands for nothing."""
+    """Returns what the engine's ledger lets pass; each star stands for nothing."""
     root = pathlib.Path(__file__).parents[2] / "core/model"
     ledger = (root / "weights/metadata_ledger.cc").read_text()
     names = re.search(r"kConfigKeys\[\] = \{(.*?)\};", ledger, re.S)[1]
@@ -203,7 +203,7 @@ def rope_cases(family, group, kind, fields, brief):
 
 
 def together(family):
-    """Fields that a rope or a window shares with others."""
+    """Gives fields that a rope or a window shares with others."""
     def case(field, drop=(), **values):
         return Case(field, family, values, list(drop))
 
@@ -240,7 +240,7 @@ def together(family):
 
 
 def extra_tensors(family):
-    """Tensors that transformers does not look at."""
+    """Gives tensors that transformers does not look at."""
     q, kv = "model.layers.{}.self_attn.{}_proj.bias", (("q", 32), ("k", 16), ("v", 16), ("o", 32))
     biases = [[q.format(layer, part), [n]] for layer in range(LAYERS) for part, n in kv]
     mlp = [[f"model.layers.{layer}.mlp.{part}_proj.bias", [n]]
@@ -261,7 +261,7 @@ def extra_tensors(family):
 
 
 def texts(family):
-    """Forms that JSON has and Python's json accepts."""
+    """Gives forms that JSON has and Python's json accepts."""
     text = json.dumps(BASES[family])
 
     def case(field, old, new):
@@ -287,7 +287,7 @@ def texts(family):
 
 
 def foreign_value(annotation):
-    """One value of the type that the other family declares."""
+    """Gives one value of the type that the other family declares."""
     for word, value in (("bool", True), ("int", 3), ("float", 0.5), ("str", TEXT), ("list", LIST), ("tuple", LIST)):
         if re.search(rf"\b{word}\b", annotation):
             return value
@@ -295,7 +295,7 @@ def foreign_value(annotation):
 
 
 def all_cases(fields):
-    """Every case once. The first of each family changes nothing."""
+    """Gives every case once. The first of each family changes nothing."""
     declared = fields["declared"]
     for family in BASES:
         yield Case("", family)

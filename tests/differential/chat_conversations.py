@@ -93,6 +93,6 @@ CONVERSATIONS = {
 
 
 def variables(conversation):
-    """What transformers gives a template."""
+    """Returns what transformers gives a template."""
     return {"tools": None, "documents": None, "add_generation_prompt": True, "bos_token": "<s>", "eos_token": "</s>",
             "unk_token": "<unk>", "pad_token": "<pad>", **conversation}  # fmt: skip

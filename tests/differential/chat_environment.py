@@ -14,7 +14,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class Generation(jinja2.ext.Extension):
-    """{% generation %} ... {% endgeneration %}: what it holds is printed."""
+    """This is {% generation %} ... {% endgeneration %}: what it holds is printed."""
 
     tags = {"generation"}
 
@@ -46,14 +46,14 @@ def environment():
 
 
 def message_variables(message):
-    """A message without what is null, and with its reasoning under the names that templates read."""
+    """Returns a message without what is null, and with its reasoning under the names that templates read."""
     present = {key: value for key, value in message.items() if value is not None}
     reasoning = next((present[key] for key in REASONING if key in present), None)
     return present if reasoning is None else {"thinking": reasoning, **present, "reasoning_content": reasoning}
 
 
 def render(template, variables):
-    """The text, or None with what is wrong."""
+    """Returns the text, or None with what is wrong."""
     try:
         return environment().from_string(template).render(**variables), None
     except Exception as error:  # Templates raise whatever Python does.

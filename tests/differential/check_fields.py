@@ -7,7 +7,7 @@ import sys
 
 
 def names(everything):
-    """Each listed thing as one line."""
+    """Gives each listed thing as one line."""
     for part, listed in everything.items():
         for name in listed:
             if part == "declared":

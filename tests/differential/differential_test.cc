@@ -51,7 +51,7 @@ struct Case {
   json::value set;
   json::array drop;
   size_t shapes = 0;
-  int64_t reference = 0;  // an output, or below 0 an error
+  int64_t reference = 0;  // it is an output, or below 0 an error
   std::string verdict;
 
   std::string name() const {

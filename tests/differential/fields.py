@@ -33,7 +33,7 @@ LOOK_UPS = [
 
 
 def declared(cls):
-    """name -> annotation, of the class and of those that it inherits from."""
+    """Gives name -> annotation, of the class and of those that it inherits from."""
     return {f.name: inspect.formatannotation(f.type).replace("typing.", "") for f in dataclasses.fields(cls)}
 
 
@@ -60,7 +60,7 @@ def rope_types():
 
 
 def foreign(known):
-    """name -> annotation of what other classes with a decoder declare, beyond the known names."""
+    """Gives name -> annotation of what other classes with a decoder declare, beyond the known names."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -76,7 +76,7 @@ def foreign(known):
 
 
 def everything():
-    """All of it, in the form that is committed."""
+    """Gives all of it, in the form that is committed."""
     families = {family: declared(cls) for family, cls in FAMILIES.items()}
     known = {name for fields in families.values() for name in fields} | set(looked_up()) | set(generation())
     return {

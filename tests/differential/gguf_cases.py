@@ -50,7 +50,7 @@ class Case:
 
 
 def keys():
-    """Every key that gguf-py knows, but for those of the tokenizer, which change no logits."""
+    """Gives every key that gguf-py knows, but for those of the tokenizer, which change no logits."""
     found = []
 
     def walk(scope):
@@ -67,7 +67,7 @@ def keys():
 
 
 def stated():
-    """Keys whose meaning config.json has as well."""
+    """Gives keys whose meaning config.json has as well."""
     for key, name in (("llama.rope.freq_base", "rope_theta"), ("llama.attention.layer_norm_rms_epsilon", "rms_norm_eps")):
         for kind, value in (("u32", 1), ("u32", 7), ("u64", 2**40), ("f32", 0.5)):
             yield Case(key, {key: [kind, value]}, same_as={name: float(value)})
@@ -99,7 +99,7 @@ def stated():
 
 
 def scaled():
-    """Scaled rope: with all that the type has, then one key changed or left out."""
+    """Gives scaled rope with all that the type has, then with one key changed or left out."""
     def case(field, values, rope):
         return Case(field, {k if k.startswith("rope_") else SCALING + k: v for k, v in values.items()},
                     same_as=None if rope is None else {"rope_scaling": rope})

@@ -19,7 +19,7 @@ TESTS = {
 
 
 def write(root, name):
-    """One case a line, so that a change shows as one."""
+    """Writes one case a line, so that a change shows as one."""
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in root["cases"])
     head = ",\n".join(
         f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in root.items() if key != "cases"

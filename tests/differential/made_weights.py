@@ -9,7 +9,7 @@ MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0
 
 
 def seed_of(name):
-    """The 64-bit FNV-1a hash of the name."""
+    """Returns the 64-bit FNV-1a hash of the name."""
     seed = 0xCBF29CE484222325
     for byte in name.encode():
         seed = (seed ^ byte) * 0x100000001B3 % 2**64
@@ -17,7 +17,7 @@ def seed_of(name):
 
 
 def uniform(name, count):
-    """`count` float32 in [-1, 1): splitmix64 of the seed and the place, its upper 24 bits."""
+    """Returns `count` float32 in [-1, 1): splitmix64 of the seed and the place, its upper 24 bits."""
     with np.errstate(over="ignore"):
         z = np.uint64(seed_of(name)) + np.arange(1, count + 1, dtype=np.uint64) * MIX[0]
         z = (z ^ (z >> np.uint64(30))) * MIX[1]
@@ -27,7 +27,7 @@ def uniform(name, count):
 
 
 def tensor(name, shape):
-    """Matrices large enough that attention is peaked; norms around 1, so that each of them shows in the logits."""
+    """Makes matrices large enough that attention is peaked, and norms around 1, so that each of them shows in the logits."""
     values = uniform(name, int(np.prod(shape))).reshape(shape)
     if "norm" in name:
         return 1 + values / 4

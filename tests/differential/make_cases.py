@@ -16,7 +16,7 @@ import reference
 
 
 class Tables:
-    """Numbers each different value once."""
+    """This numbers each different value once."""
 
     def __init__(self):
         self.rows, self.known = [], {}
@@ -36,7 +36,7 @@ class Maker:
         self.own = {base: self.reference.shapes(json.dumps(config)) for base, config in cases.BASES.items()}
 
     def result(self, found):
-        """The number of an output, or below 0 of an error."""
+        """Returns the number of an output, or below 0 of an error."""
         if isinstance(found, str):
             return -1 - self.errors.number(found, found)
         data = np.concatenate([rows.reshape(-1) for rows in found.values()]).astype("<f4")
@@ -47,7 +47,7 @@ class Maker:
         return number
 
     def add(self, case):
-        """The weights of the base, and where the configuration asks for others, those as well."""
+        """Tries the weights of the base, and where the configuration asks for others, those as well."""
         asked = self.reference.shapes(case.json())
         base = self.own[case.base] + case.extra
         if isinstance(asked, str):
@@ -67,7 +67,7 @@ class Maker:
         self.lines.append([case.base, case.field, change, case.drop, shapes, number])
 
     def add_gguf(self, case):
-        """A file of the same weights, whose logits are those of a config.json."""
+        """Takes a file of the same weights, whose logits are those of a config.json."""
         found = "no config.json says so" if case.same_as is None else None
         if found is None:
             text = json.dumps({**cases.BASES["llama"], **case.same_as})

@@ -28,7 +28,7 @@ UNKNOWN = "something_new"
 
 
 def default_steps():
-    """One of each step that the package has, as it writes it."""
+    """Gives one of each step that the package has, as it writes it."""
     def written(section, step):
         t = Tokenizer(models.BPE())
         setattr(t, section, step)
@@ -61,7 +61,7 @@ FEW_VALUES = {"type_id", "trim_offsets", "pair", "special_tokens", UNKNOWN, "tok
 
 
 def paths(node, at=()):
-    """The members of all objects of a section."""
+    """Gives the members of all objects of a section."""
     if isinstance(node, dict):
         yield (*at, UNKNOWN)
         for key, value in node.items():
@@ -74,7 +74,7 @@ def paths(node, at=()):
 
 
 def changes(base):
-    """(path, value), or (path,) for a member that is left out."""
+    """Gives (path, value), or (path,) for a member that is left out."""
     yield ((),)
     for path in [(UNKNOWN,), ("version",), ("truncation",), ("padding",)]:
         yield from ((path, value) for value in ({"max_length": 3}, 1, "x"))
@@ -96,7 +96,7 @@ def changes(base):
 
 
 def changed(base, path, *value):
-    """The base with one member changed, or None if that is no change."""
+    """Returns the base with one member changed, or None if that is no change."""
     if not path:
         return base
     result = copy.deepcopy(base)
@@ -144,7 +144,7 @@ class Reference:
     process = None
 
     def run(self, document, ids):
-        """What tokenizers makes of the texts and ids, as a digest, or None."""
+        """Returns what tokenizers makes of the texts and ids, as a digest, or None."""
         if self.process is None:
             self.connection, theirs = multiprocessing.Pipe()
             self.process = multiprocessing.Process(target=answer, args=(theirs,), daemon=True)

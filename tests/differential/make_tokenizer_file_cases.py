@@ -36,7 +36,7 @@ def base_of(name):
 
 
 def folder_changes(name, fields):
-    """(path, value), or (path,) for a key that is left out."""
+    """Gives (path, value), or (path,) for a key that is left out."""
     yield ((),)
     for key in [*fields["tokenizer_config"], "something_new"]:
         if key not in ("tokenizer_class", "name_or_path"):
@@ -62,7 +62,7 @@ def folder_changes(name, fields):
 
 
 def changed(files, path, *value):
-    """The files with one key changed, or None if that is no change."""
+    """Returns the files with one key changed, or None if that is no change."""
     if not path:
         return files
     result = copy.deepcopy(files)
@@ -77,7 +77,7 @@ def changed(files, path, *value):
 
 
 def of_folder(name, files, ids):
-    """What transformers makes of the texts and ids with these files, as a digest, or None."""
+    """Returns what transformers makes of the texts and ids with these files, as a digest, or None."""
     with tempfile.TemporaryDirectory() as folder:
         for file, document in files.items():
             (pathlib.Path(folder) / file).write_text(json.dumps(document))
@@ -90,7 +90,7 @@ def of_folder(name, files, ids):
 
 
 def of_document(document, ids):
-    """What tokenizers makes of them with this tokenizer.json, as a digest."""
+    """Returns what tokenizers makes of them with this tokenizer.json, as a digest."""
     t = Tokenizer.from_str(json.dumps(document))
     return digest([t.encode(text).ids for text in TEXTS], [t.decode(each) for each in ids])
 
@@ -133,7 +133,7 @@ def template(before, after):
 
 
 def gguf_bases():
-    """name -> (keys, the tokenizer.json that says the same)"""
+    """Gives name -> (keys, the tokenizer.json that says the same)"""
     document = json.loads((ROOT / "llama-bpe/tokenizer.json").read_text())
     vocab = sorted(document["model"]["vocab"], key=document["model"]["vocab"].get)
     special = {t["id"] for t in document["added_tokens"] if t["special"]}
@@ -161,7 +161,7 @@ def gguf_bases():
 
 
 def stated(name, document):
-    """(key, value, the tokenizer.json that says the same); (key, None, ...) for a key that is left out."""
+    """Gives (key, value, the tokenizer.json that says the same); (key, None, ...) for a key that is left out."""
     special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] if name == "bytes" else ["<unk>", "<s>", "</s>"]
 
     def around(before, after):

@@ -39,7 +39,7 @@ class Reference:
         (self.folder / "config.json").write_text(text)
 
     def shapes(self, text):
-        """The tensors that the configuration asks for, as [(name, shape)], or the text of an error."""
+        """Returns the tensors that the configuration asks for, as [(name, shape)], or the text of an error."""
         self._place(text)
         try:
             config = AutoConfig.from_pretrained(self.folder)
@@ -67,7 +67,7 @@ class Reference:
 
     @torch.no_grad()
     def run(self, text, tensors):
-        """{prompt: logits (two rows, vocab)} or the text of an error."""
+        """Returns {prompt: logits (two rows, vocab)} or the text of an error."""
         self._place(text)
         link = self.folder / "model.safetensors"
         link.unlink(missing_ok=True)

@@ -40,11 +40,11 @@ class TokenizerCase {
     return boost::json::serialize(shown);
   }
   bool is_base() const { return path().empty(); }
-  // The i-th key of the change's path, the last one if there are fewer; "" if there is no change.
+  // Returns the i-th key of the change's path, the last one if there are fewer; "" if there is no change.
   std::string key(size_t i) const {
     return path().empty() ? "" : std::string(path().at(std::min(i, path().size() - 1)).as_string());
   }
-  // The base with the change.
+  // Returns the base with the change.
   boost::json::value changed(boost::json::value document) const {
     if (path().empty()) return document;
     boost::json::value* node = &document;
@@ -82,7 +82,7 @@ class TokenizerCases {
   const std::vector<TokenizerCase>& all() const { return all_; }
   const boost::json::value& base(const std::string& name) const { return root_.at("bases").at(name); }
 
-  // make: opens the case's tokenizer; an error of it has to name `named`.
+  // `make` opens the case's tokenizer; an error of it has to name `named`.
   Verdict judge(const TokenizerCase& c, const std::string& named,
                 const std::function<std::unique_ptr<Tokenizer>()>& make) const {
     const boost::json::value& expected = root_.at("outputs").at(c.output());

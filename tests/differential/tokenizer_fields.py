@@ -36,7 +36,7 @@ def gguf_keys():
 
 
 def everything():
-    """All of it, in the form that is committed."""
+    """Gives all of it, in the form that is committed."""
     return {
         "tokenizer_config": config_keys(),
         "added_token": sorted(m for m in dir(AddedToken) if not m.startswith("_")),

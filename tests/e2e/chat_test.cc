@@ -108,7 +108,7 @@ TEST(Chat, TellsTheTemplateOfToolsAndVariables) {
   EXPECT_EQ(tokens(Words{"--chat", "-p", "Hello"} + options), tokens({"--chat", "-p", "Hello[sum]merry"}));
   const Outcome again = tenon_line(once.err.substr(once.err.rfind("| tenon ") + 2));
   EXPECT_EQ(again.out, once.out) << again.err;
-  EXPECT_EQ(tenon(generate + Words{"-p", "Hello"} + options).code, 2);  // options of --chat without it
+  EXPECT_EQ(tenon(generate + Words{"-p", "Hello"} + options).code, 2);  // these are options of --chat without it
 }
 
 TEST(Chat, NamesThePlaceInATemplateThatIsWrong) {

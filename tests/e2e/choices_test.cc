@@ -35,7 +35,7 @@ TEST(Choices, TheLikeliestEndingIsTheAnswer) {
     std::array<double, 3> sum{}, by_length{};
     boost::json::array endings;
     for (int e = 0; e < 3; ++e) {
-      const std::string ending = token(e == 0 ? 5 + q : 4000 * e + 211 * q);  // a blank and one token
+      const std::string ending = token(e == 0 ? 5 + q : 4000 * e + 211 * q);  // it is a blank and one token
       endings.emplace_back(ending);
       sum[e] = of_last_two(context + " " + ending);
       by_length[e] = sum[e] / static_cast<double>(ending.size() + 1);

@@ -110,7 +110,7 @@ TEST(Generate, SaysHowToGetTheSameAgain) {
   EXPECT_EQ(again.out, first.out);
 }
 
-// The command at the end of what a run says, run as it is printed.
+// The command at the end of what a run says is run as it is printed.
 Outcome again(const Outcome& first) {
   const size_t line = first.err.rfind("| tenon ");
   EXPECT_NE(line, std::string::npos) << first.err;

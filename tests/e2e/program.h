@@ -13,7 +13,7 @@ namespace tenon::e2e {
 using Words = std::vector<std::string>;
 
 struct Outcome {
-  int code = -1;  // the exit status; -1 if a signal ended the process
+  int code = -1;  // it is the exit status; -1 if a signal ended the process
   std::string out, err;
 };
 
@@ -34,11 +34,11 @@ class Running {
 
   void say(const std::string& text);
   void wait_for_output();                                        // until there is more on standard output than before
-  void wait_for_message(const std::string& text);                // on standard error
-  void wait_for_open_file(const std::filesystem::path& folder);  // in it, with a name or without
-  void interrupt();                                              // SIGINT
+  void wait_for_message(const std::string& text);                // it comes on standard error
+  void wait_for_open_file(const std::filesystem::path& folder);  // the file is in it, with a name or without
+  void interrupt();                                              // this sends SIGINT
   void signal(int number);
-  void kill_now();  // SIGKILL
+  void kill_now();  // this sends SIGKILL
   bool ended() const;
   Outcome finish();  // closes standard input and waits
 
@@ -56,7 +56,7 @@ void write_file(const std::filesystem::path& path, const std::string& text);
 
 std::filesystem::path golden(const std::string& name);  // a file of tests/golden/data
 inline const std::string kStories = "synthetic:stories15m";
-const Words& greedy();  // overrides
+const Words& greedy();  // these are overrides
 
 Words operator+(Words a, const Words& b);
 

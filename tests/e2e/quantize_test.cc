@@ -202,7 +202,7 @@ TEST(Quantize, RefusesAndLeavesNothing) {
 TEST(Quantize, DoesNotReplaceAFolder) {
   const std::filesystem::path parent = temporary_folder(), out = parent / "out";
   std::filesystem::create_directory(out);
-  EXPECT_EQ(tenon({"quantize", kModel, out.string() + "/", "--scheme", "int8wo"}).code, 0);  // an empty one
+  EXPECT_EQ(tenon({"quantize", kModel, out.string() + "/", "--scheme", "int8wo"}).code, 0);  // the folder is empty
   const Outcome again = tenon({"quantize", kModel, out, "--scheme", "int4wo", "--force"});
   EXPECT_EQ(again.code, 2);
   EXPECT_NE(again.err.find("not replaced"), std::string::npos) << again.err;

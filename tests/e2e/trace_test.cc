@@ -244,7 +244,7 @@ TEST(KeptSteps, AreWrittenOnASignal) {
   const std::filesystem::path path = temporary_folder() / "t.json", part = path.string() + ".part";
   Running process({"generate", kStories, "-p", "Once", "-n", "8000", "--ignore-end", "--set", "kv_cache.capacity=8192",
                    "--trace", path, "--set", "trace.keep_steps=3"});
-  process.wait_for_output();  // within the first step, so one signal might come too early
+  process.wait_for_output();  // that is within the first step, so one signal might come too early
   while (read_file(part).find("ProfilerStep#") == std::string::npos) {
     process.signal(SIGUSR1);
     process.wait_for_output();

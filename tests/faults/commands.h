@@ -12,8 +12,8 @@ namespace tenon::faults {
 struct Command {
   std::string name;
   std::function<Words()> words;
-  std::string input;   // standard input
-  Words outputs = {};  // files or folders that it makes
+  std::string input;   // it is standard input
+  Words outputs = {};  // it makes these files or folders
   std::string (*stable_out)(const std::string&) =
       nullptr;  // returns the part of standard output that is the same in every run
   std::string (*stable_file)(const std::string&) =

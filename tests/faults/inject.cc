@@ -49,8 +49,8 @@ namespace {
 enum Kind { kAlloc, kOpen, kMap, kRead, kWrite, kThread, kKinds };
 constexpr const char* kNames[kKinds] = {"alloc", "open", "map", "read", "write", "thread"};
 
-bool armed = false;  // since main()
-int failing = -1;    // the kind, or none
+bool armed = false;  // it is set from main() on
+int failing = -1;    // it is the kind, or none
 uint64_t failing_at = 0;
 bool failing_on = false;
 bool with_stacks = false;
@@ -128,7 +128,7 @@ T fail(int error, T result) {
 // This does the same of a stream, which from then on says by ferror() that it has failed.
 template <class T>
 T fail(FILE* file, int error, T result) {
-  constexpr int kErrorSeen = 0x20;  // glibc's _IO_ERR_SEEN; nothing public sets it
+  constexpr int kErrorSeen = 0x20;  // it is glibc's _IO_ERR_SEEN; nothing public sets it
   file->_flags |= kErrorSeen;
   return fail(error, result);
 }
@@ -420,7 +420,7 @@ int pthread_getattr_np(pthread_t thread, pthread_attr_t* attributes) noexcept {
   return error;
 }
 
-// The same functions by the names that 64-bit offsets have in headers of other settings.
+// These are the same functions by the names that 64-bit offsets have in headers of other settings.
 int open64(const char* path, int flags, ...) __attribute__((alias("open")));
 int openat64(int folder, const char* path, int flags, ...) __attribute__((alias("openat")));
 FILE* fopen64(const char* path, const char* mode) __attribute__((alias("fopen")));

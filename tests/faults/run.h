@@ -16,7 +16,7 @@ void write_text(const fs::path& path, const std::string& text);
 
 // This is how a run ended, and what it left.
 struct Outcome {
-  int code = -1;  // the exit status; -1 if a signal ended the process
+  int code = -1;  // it is the exit status; -1 if a signal ended the process
   int signal = 0;
   bool hung = false;
   std::string out, err, report;  // the report is that of inject.cc

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         error || !json.is_object() ? tenon::jinja::Value() : tenon::jinja::from_json(json);
     source.render(variables.as_dict() != nullptr ? *variables.as_dict() : tenon::jinja::Dict(), options);
   } catch (const tenon::Error&) {
-  } catch (const tenon::jinja::Failure&) {  // the JSON's
+  } catch (const tenon::jinja::Failure&) {  // the JSON has failed
   }
   return 0;
 }

@@ -15,7 +15,7 @@ using tenon::serve::CallReader;
 
 namespace {
 
-// The calls, and the text without them.
+// This has the calls, and the text without them.
 CallReader::Piece read(CallFormat format, std::string_view answer, size_t piece_bytes) {
   CallReader reader(format);
   CallReader::Piece all;

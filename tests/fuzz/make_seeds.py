@@ -19,7 +19,7 @@ def text(value):
 
 
 def value(v):
-    """A metadata value with its type: bool 7, uint32 4, float32 6, string 8, array 9."""
+    """Returns a metadata value with its type: bool 7, uint32 4, float32 6, string 8, array 9."""
     if isinstance(v, bool):
         return struct.pack("<I?", 7, v)
     if isinstance(v, int):
@@ -120,7 +120,7 @@ def huggingface(name, dtype, which, tied=False, biases=False, more=()):
 
 
 def plugin_file(name, by_section):
-    """The least shared library with a plugin's note: its note, symbols, dynamic section and their names."""
+    """Returns the least shared library with a plugin's note: its note, symbols, dynamic section and their names."""
     note = struct.pack("<HHHH16s48s16s24s24s64s", 2, 0, 0, 0, b"sampler", b"fuzz", b"cpu", b"", b"0123", b"x86-64")
     note = struct.pack("<III8s", 6, len(note), 0x7465, b"Tenon") + note
     names = b"\0tenon_plugin_v1\0libc.so.6\0$ORIGIN\0"

@@ -93,7 +93,7 @@ inline int32_t step(Pipeline& pipeline, const std::vector<int32_t>& tokens, uint
 
 // Throws Error for a model that is refused, whatever is wrong with it.
 inline void run_model(const std::string& path, size_t which) {
-  constexpr uint64_t kMost = uint64_t{64} << 20;  // for the sake of speed
+  constexpr uint64_t kMost = uint64_t{64} << 20;  // more would take too long
   const GuardedWeights weights(open_weights(path));
   try {
     const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(weights);

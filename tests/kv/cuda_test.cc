@@ -13,8 +13,8 @@ class CudaPolicies : public testing::Test {
   }
 };
 
-// Every mode of execution gives the same text with the same log probabilities, which are near those of the CPU. attention: the GPU's.
-// within: log probabilities may differ by so much.
+// Every mode of execution gives the same text with the same log probabilities, which are near those of the CPU, within
+// `within`. `attention` is the GPU's.
 void expect_the_cpus(const Settings& settings, Request r, const std::string& attention = "flash",
                      double within = 1e-3) {
   r.logprobs = true;

@@ -87,7 +87,7 @@ TEST_P(ScaledCaches, AreNearF32) {
   EXPECT_LT(nats, most_nats(GetParam()));
 }
 
-// The same codecs in other places: not a bit of the text's log probabilities changes.
+// The same codecs stand in other places: not a bit of the text's log probabilities changes.
 TEST(PagedCache, IsTheSameAsOnePageASequence) {
   Request r = text(100, 60);
   r.logprobs = true;

@@ -1,4 +1,4 @@
-// A draft for tests whose proposals are a tree of two branches after the newest token. It knows the text that will be: one
+// This draft for tests proposes a tree of two branches after the newest token. It knows the text that will be: one
 // branch follows it for some tokens, the other never does, and which is which changes.
 #include <charconv>
 #include <string>

@@ -19,7 +19,7 @@ using namespace tenon::sdk::cpu;
 
 // A block before it is packed.
 struct Block {
-  uint16_t scale;  // f16
+  uint16_t scale;  // it is f16
   uint8_t code[kBlock];
 };
 

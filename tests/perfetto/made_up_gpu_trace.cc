@@ -1,4 +1,5 @@
-// made_up_gpu_trace FILE node|graph: what a GPU's decode steps look like in a trace, of records that no GPU made.
+// `made_up_gpu_trace FILE node|graph` writes what a GPU's decode steps look like in a trace, of records that no GPU
+// made.
 #include <unistd.h>
 
 #include <cstdio>
@@ -41,7 +42,7 @@ std::vector<ProgramOp> program() {
 // Steps follow one another; each kernel begins before the one ahead of it ends, as under programmatic launches.
 class MadeUp {
  public:
-  // starts_ns: of the steps.
+  // The steps start at starts_ns.
   MadeUp(bool nodes, const std::vector<uint64_t>& starts_ns) : nodes_(nodes) {
     for (uint32_t s = 0; s < starts_ns.size(); ++s) add_step(s, starts_ns[s]);
   }

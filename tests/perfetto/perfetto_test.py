@@ -51,7 +51,7 @@ def sums_of_perfetto(ui, on_gpu):
 
 
 def check(tenon, trace):
-    """What is wrong, as lines."""
+    """Returns what is wrong, as lines."""
     stats = tenon_stats(tenon, trace)
     on_gpu = stats["clock"] == "gpu"
     problems = []
@@ -87,7 +87,7 @@ ARGS = "select arg_set_id, substr(key, 6), display_value from args where key glo
 
 
 def check_schedule(program, folder):
-    """The slices of requests whose schedule is known, as lines like those of known_schedule.txt."""
+    """Compares the slices of requests whose schedule is known, as lines like those of known_schedule.txt."""
     trace = folder / "schedule.json"
     subprocess.run([program, trace], check=True)
     data = pathlib.Path(__file__).parent.parent / "data/trace/known_schedule.txt"

@@ -13,7 +13,7 @@ import time
 
 
 def missing():
-    """What is not installed, or None."""
+    """Returns what is not installed, or None."""
     for program in ("chromium", "chromedriver"):
         if not shutil.which(program):
             return f"{program} is not installed (Debian: chromium, chromium-driver)"
@@ -52,7 +52,7 @@ window.app.trace.engine.query(arguments[0]).then(result => {
 
 
 class PerfettoUi:
-    """A context: `with PerfettoUi(path) as ui: ui.query(...)`. RuntimeError if the trace does not open."""
+    """This is a context: `with PerfettoUi(path) as ui: ui.query(...)`. It raises RuntimeError if the trace does not open."""
 
     # The UI takes traces by URL from this very address only.
     ADDRESS = ("127.0.0.1", 9001)

@@ -273,7 +273,7 @@ TEST(Calibration, MakesRowsAnewThatAreNotWhole) {
   windows = 0;
   options.progress = count;
   quantize_model(golden(kTiny), out, options);
-  EXPECT_EQ(windows, 3U);  // the embedding, the first layer, the second
+  EXPECT_EQ(windows, 3U);  // these are the embedding, the first layer, the second
   EXPECT_EQ(bytes_of_file(out / "model.safetensors"), bytes_of_file(scratch.path() / "whole/model.safetensors"));
 }
 

@@ -16,7 +16,7 @@ using tenon::testing::ScratchFolder;
 
 struct FoldingCase {
   const char* model;
-  std::set<std::string> changed;  // tensors of the first layer; all others stay as they are
+  std::set<std::string> changed;  // these tensors of the first layer change; all others stay as they are
 };
 
 std::ostream& operator<<(std::ostream& out, const FoldingCase& c) {
@@ -133,7 +133,7 @@ TEST(Foldings, LeaveOutWhatAnotherSchemeWrites) {
                            "mlp.gate_proj.weight", "mlp.down_proj.weight"}) {
     EXPECT_TRUE(same(name)) << name;
   }
-  EXPECT_FALSE(same("self_attn.v_proj.weight"));  // its rows
+  EXPECT_FALSE(same("self_attn.v_proj.weight"));  // its rows have changed
   EXPECT_FALSE(same("self_attn.o_proj.weight"));
 }
 

@@ -22,7 +22,7 @@ using Matrix = std::vector<std::vector<double>>;
 struct GptqCase {
   int64_t bits = 4, group = 32;
   bool act_order = false, static_groups = false, symmetric = false;
-  size_t rows = 32, columns = 160;  // more than a block of the solver
+  size_t rows = 32, columns = 160;  // that is more than a block of the solver
 
   size_t group_columns() const { return group > 0 ? static_cast<size_t>(group) : columns; }
   size_t groups() const { return (columns + group_columns() - 1) / group_columns(); }

@@ -21,7 +21,7 @@ class Observing {
             const std::string& scheme = "seen")
       : registry_(schemes()), weights_(open_weights(golden(kTiny))) {
     std::vector<std::string> all = kExact;
-    if (!set.empty()) all.erase(all.begin(), all.begin() + 2);  // the scheme
+    if (!set.empty()) all.erase(all.begin(), all.begin() + 2);  // this drops the scheme
     all.insert(all.end(), set.begin(), set.end());
     RegistrySchemas known(*registry_);
     const PipelineConfig config = resolve(load_config(golden(kTiny), all), known);
@@ -83,7 +83,7 @@ TEST(Observe, AddsUpOverTexts) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(b[i], 2 * a[i], 1e-9 * a[i]) << i;
 }
 
-// GPTQ needs these. tolerance: of a sum, by the sum of its terms' sizes.
+// GPTQ needs these. `tolerance` is that of a sum, by the sum of its terms' sizes.
 void expect_moments(Observing& run, double tolerance) {
   run.read(kText);
   const auto inputs = LlamaReference(run.weights()).inputs(kText);

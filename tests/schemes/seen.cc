@@ -10,7 +10,7 @@
 
 namespace {
 
-// The sums of observe(): sums of |x| by column, then the number of rows, all f64.
+// observe() sums |x| by column, and then counts the rows, all in f64.
 uint64_t state_bytes(int64_t columns) {
   return (static_cast<uint64_t>(columns) + 1) * sizeof(double);
 }

@@ -296,7 +296,7 @@ TEST(Written, TakesOverridesOfAnyKind) {
   const QuantizeReport report = quantize_model(
       golden("tiny-gqa-untied.gguf"), scratch.path() / "out",
       {.target = targets[0], .overrides = {{"model.layers.1.*", targets[1]}, {"*.down_proj.weight", targets[2]}}});
-  EXPECT_EQ(report.tensors.at("seen"), 8U);    // embedding, head, six of layer 0
+  EXPECT_EQ(report.tensors.at("seen"), 8U);    // these are embedding, head, and six of layer 0
   EXPECT_EQ(report.tensors.at("int8wo"), 6U);  // layer 1 has six
   EXPECT_EQ(report.tensors.at("bf16"), 2U);
 }

@@ -11,7 +11,7 @@ PIECES = ['{"', '":', '": ', '", "', '"}', "true", "false", "null", ", ", "[]", 
 
 
 def alphabet():
-    """A character for each byte, as byte-level BPE has them."""
+    """Returns a character for each byte, as byte-level BPE has them."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in visible]
     return {**{b: chr(b) for b in visible}, **{b: chr(256 + i) for i, b in enumerate(others)}}

@@ -13,7 +13,7 @@ class Schemas:
         self.defs = {}
 
     def make(self):
-        """An object with everything that it needs."""
+        """Makes an object with everything that it needs."""
         self.defs = {}
         schema = self.object(0) if self.random.random() < 0.8 else self.any(0)
         if self.defs:

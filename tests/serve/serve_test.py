@@ -30,7 +30,7 @@ LONG = ["kv_cache.capacity=32000"]
 
 
 def generate(prompt, *words):
-    """What `tenon generate` says at temperature 0."""
+    """Returns what `tenon generate` says at temperature 0."""
     command = [TENON, "generate", MODEL, "--json", "--prompt", prompt, "--set", "sampler.chain=[]",
                "--set", "sampler.select=greedy", "--set", "kv_cache.capacity=2048", *words]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout)
@@ -487,7 +487,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.metrics()["abort"], 1)
 
     def slow_client(self, server):
-        """A stream of more than any socket buffers, of which nothing is read."""
+        """Asks for a stream of more than any socket buffers, of which nothing is read."""
         fields = {"prompt": "Once", "max_tokens": 3000, "ignore_eos": True, "seed": 4, "logprobs": 60, "n": 2}
         body = json.dumps(dict(fields, stream=True))
         slow = socket.socket()

@@ -28,7 +28,7 @@ TEMPLATE = """{% for message in messages %}
 
 
 def make_model(source, folder):
-    """A small model that can chat, with room for answers that take seconds."""
+    """Makes a small model that can chat, with room for answers that take seconds."""
     path = pathlib.Path(folder) / "tiny-chat"
     shutil.copytree(pathlib.Path(source) / "tests/golden/data/tiny-gqa-untied", path)
     config = json.loads((path / "config.json").read_text())
@@ -40,7 +40,7 @@ def make_model(source, folder):
 
 
 def in_threads(function, items, threads=None):
-    """The function's results in the order of the items, of which so many are under way at once: all, if no number is given."""
+    """Returns the function's results in the order of the items, of which so many are under way at once: all, if no number is given."""
     with concurrent.futures.ThreadPoolExecutor(threads or len(items)) as pool:
         return list(pool.map(function, items))
 
@@ -71,7 +71,7 @@ class Server:
         return socket.create_connection((self.host, self.port), timeout=timeout)
 
     def ask(self, path, body=None, headers=None, method=None, connection=None):
-        """Status, headers and the body: JSON if it is."""
+        """Returns status, headers and the body: JSON if it is."""
         own = connection or self.connect()
         if body is not None and not isinstance(body, (bytes, str)):
             body = json.dumps(body)
@@ -91,7 +91,7 @@ class Server:
         return answer
 
     def stream(self, prompt, path="/v1/completions", **fields):
-        """The objects of a stream; the last line has to say that it is done."""
+        """Returns the objects of a stream; the last line has to say that it is done."""
         body = dict(fields, stream=True)
         body["prompt" if path == "/v1/completions" else "messages"] = prompt
         own = self.connect()
@@ -105,7 +105,7 @@ class Server:
         return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
 
     def metrics(self):
-        """By name, summed over labels; and by name and finished_reason."""
+        """Returns them by name, summed over labels; and by name and finished_reason."""
         _, _, text = self.ask("/metrics")
         values = {}
         for line in text.decode().splitlines():
@@ -119,7 +119,7 @@ class Server:
         return values
 
     def end(self, number=signal.SIGTERM, timeout=60):
-        """The exit code. What the server said is printed where it is not 0: a sanitizer's report, for example."""
+        """Returns the exit code. What the server said is printed where it is not 0: a sanitizer's report, for example."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(timeout)

@@ -32,7 +32,7 @@ def resident_kib(process):
 
 
 def held(process):
-    """Descriptors and threads."""
+    """Returns descriptors and threads."""
     return [len(os.listdir(f"/proc/{process.pid}/{name}")) for name in ["fd", "task"]]
 
 
@@ -110,7 +110,7 @@ class Client(threading.Thread):
         s.close()
 
     def halves(self):
-        """A request that comes in pieces, or never as a whole."""
+        """Sends a request that comes in pieces, or never as a whole."""
         whole = http_post(b"/v1/completions", self.body())
         with self.server.socket(300) as s:
             for _ in range(3):
@@ -127,7 +127,7 @@ class Client(threading.Thread):
 
 
 def run_part(server, seed, clients, seconds):
-    """Clients for so long, and then until the server has nothing left to do: counts by kind, problems, metrics."""
+    """Runs clients for so long, and then until the server has nothing left to do: counts by kind, problems, metrics."""
     until = time.monotonic() + seconds
     threads = [Client(server, seed + i, until) for i in range(clients)]
     for c in threads:
@@ -151,7 +151,7 @@ def run_part(server, seed, clients, seconds):
 
 
 def settled(server):
-    """Descriptors and threads once connections that were left have closed."""
+    """Returns descriptors and threads once connections that were left have closed."""
     now = held(server.process)
     for _ in range(200):
         time.sleep(0.2)

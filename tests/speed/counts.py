@@ -70,7 +70,7 @@ class NothingToCompare(Exception):
 
 
 class Cubin:
-    """The kernels of an ELF image for a GPU."""
+    """This has the kernels of an ELF image for a GPU."""
 
     REGISTERS, FRAME = 0x2F, 0x11  # attributes of .nv.info: pairs of a symbol and a number
 
@@ -88,7 +88,7 @@ class Cubin:
         return self.data[header[4]:header[4] + header[5]]
 
     def attributes(self):
-        """{attribute: {kernel: number}}"""
+        """Returns {attribute: {kernel: number}}."""
         by_name = dict(self.sections)
         strings, symbols, info = by_name[".strtab"], self.body(by_name[".symtab"]), self.body(by_name[".nv.info"])
         found, at = collections.defaultdict(dict), 0
@@ -112,7 +112,7 @@ class Cubin:
 
 
 def short_name(mangled):
-    """The function's own name: what an anonymous namespace is called depends on where the sources lie."""
+    """Returns the function's own name: what an anonymous namespace is called depends on where the sources lie."""
     names, rest = [], mangled.removeprefix("_ZN").removeprefix("_Z")
     while found := re.match(r"(\d+)", rest):
         begin = len(found[1])
@@ -132,7 +132,7 @@ def find_cuobjdump():
 
 
 def cubins(library, cuobjdump):
-    """The GPU's images in a library, which nvcc may have compressed."""
+    """Gives the GPU's images in a library, which nvcc may have compressed."""
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([cuobjdump, "-xelf", "all", library.resolve()], cwd=folder, stdout=subprocess.DEVNULL, check=True)
         for image in sorted(pathlib.Path(folder).glob("*.cubin")):

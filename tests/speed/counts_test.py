@@ -18,7 +18,7 @@ KERNEL = "_ZN5tenon5flash47_GLOBAL__N__c53b956e_14_cuda_decode_cu_9790b26213deco
 
 
 def cubin(code_bytes, registers, stack):
-    """An ELF image with one kernel: .strtab, .symtab, .nv.info and .text."""
+    """Returns an ELF image with one kernel: .strtab, .symtab, .nv.info and .text."""
     names = b"\0.shstrtab\0.strtab\0.symtab\0.nv.info\0.text." + KERNEL.encode() + b"\0"
     strings = b"\0" + KERNEL.encode() + b"\0"
     symbols = bytes(24) + struct.pack("<I", 1) + bytes(20)

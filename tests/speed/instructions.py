@@ -36,7 +36,7 @@ TEXT = "Once upon a time there was a machine. "
 
 
 def core_with_common_components(tenon, folder):
-    """A copy of the core, beside which lie the CPU's components without those of libraries that are fetched; the folder of libraries."""
+    """Copies the core beside the CPU's components, without those of libraries that are fetched. Returns the folder of libraries."""
     built = pathlib.Path(tenon).resolve().parent.parent
     for library in built.glob("lib/tenon/plugins/*/*.cpu.so"):
         if library.parent.name != "grammar":
@@ -50,7 +50,7 @@ def core_with_common_components(tenon, folder):
 
 
 def instructions(tenon, model, settings, text, new_tokens):
-    """Of one run, as cachegrind counts them: those of the program and its libraries, and none of the kernel's."""
+    """Returns those of one run, as cachegrind counts them: those of the program and its libraries, and none of the kernel's."""
     command = [tenon, "generate", model, "--prompt", text, "--max-new-tokens", str(new_tokens), "--ignore-end"]
     for setting in FIXED + settings:
         command += ["--set", setting]
@@ -65,7 +65,7 @@ def instructions(tenon, model, settings, text, new_tokens):
 
 
 def count(tenon):
-    """{(pipeline, what): instructions}: of a run that does next to nothing, and what a longer prompt and more tokens add to it."""
+    """Returns {(pipeline, what): instructions} of a run that does next to nothing, and what a longer prompt and tokens add."""
     counts = {}
     for name, (model, settings) in PIPELINES.items():
         start = instructions(tenon, model, settings, TEXT, 1)
@@ -84,7 +84,7 @@ def reason_to_skip():
 
 
 def differences(before, counted):
-    """What differs by more than MARGIN, one line each."""
+    """Returns what differs by more than MARGIN, one line each."""
     lines = []
     for key in sorted(before.keys() | counted.keys()):
         was, now = before.get(key), counted.get(key)

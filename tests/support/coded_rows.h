@@ -23,7 +23,7 @@ struct CodedForm {
   Tie tie = Tie::kNearerToZero;
   int64_t group = 0;        // 0: the whole row has one scale
   bool two_levels = false;  // a group's scale is a byte times the row's
-  uint32_t bits = 0;        // integers with a zero point instead of a book
+  uint32_t bits = 0;        // integers have so many, with a zero point instead of a book
 };
 
 // A float has a sign, exponent and mantissa, as IEEE 754 has it but without infinities; e4m3 has a NaN, left out here.

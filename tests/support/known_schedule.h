@@ -41,12 +41,12 @@ inline void record_requests(const std::string& path, const std::function<void(En
 }
 
 inline void run_known_schedule(Engine& engine) {
-  engine.submit(scheduled_request(40, 0, 1, 36));  // 1: runs from the first step to its end
-  engine.submit(scheduled_request(0, 40, 2, 36));  // 2: loses its pages to 1
-  engine.submit(scheduled_request(40, 4, 3, 4));   // 3: two pages of its prompt are in the cache
+  engine.submit(scheduled_request(40, 0, 1, 36));  // 1 runs from the first step to its end
+  engine.submit(scheduled_request(0, 40, 2, 36));  // 2 loses its pages to 1
+  engine.submit(scheduled_request(40, 4, 3, 4));   // 3 finds two pages of its prompt in the cache
   for (int i = 0; i < 10; ++i) engine.step();
   uint32_t tokens = 0;
-  Request cancelled = scheduled_request(0, 20, 4, 30);  // 4: cancelled when it has three tokens
+  Request cancelled = scheduled_request(0, 20, 4, 30);  // 4 is cancelled when it has three tokens
   std::stop_source stop;
   cancelled.cancel = stop.get_token();
   cancelled.on_token = [&](const Token&) {
@@ -54,7 +54,7 @@ inline void run_known_schedule(Engine& engine) {
     return true;
   };
   engine.submit(std::move(cancelled));
-  engine.submit(scheduled_request(0, 40, 2, 4));  // 5: begins as 2
+  engine.submit(scheduled_request(0, 40, 2, 4));  // 5 begins as 2
   while (engine.step()) {
   }
 }

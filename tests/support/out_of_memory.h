@@ -15,7 +15,7 @@
 
 namespace tenon::test {
 
-// Builds, loads and steps: a prompt, then two tokens, with logits for the host. "" or the error.
+// Builds, loads and steps: a prompt, then two tokens, with logits for the host. Returns "" or the error.
 inline std::string run_pipeline(const PipelineConfig& config, Registry& registry, const Weights& weights) {
   try {
     const auto pipeline = Pipeline::build(config, registry, weights, {});

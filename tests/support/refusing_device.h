@@ -24,9 +24,9 @@ class RefusingDevice {
   void refuse(uint64_t n);
   // Sets what devices that are created from now on state as their memory; 0: what they have.
   void pretend_memory(uint64_t bytes) { memory_ = bytes; }
-  uint64_t allocations() const { return calls_; }  // since refuse()
-  uint64_t live_bytes() const;                     // in all spaces
-  uint64_t strays() const { return strays_; }      // releases of what was not there, or of another size
+  uint64_t allocations() const { return calls_; }  // they count since refuse()
+  uint64_t live_bytes() const;                     // they are in all spaces
+  uint64_t strays() const { return strays_; }      // these released what was not there, or of another size
 
  private:
   struct Instance;

@@ -62,7 +62,7 @@ constexpr GgufType gguf_type() {
 class GgufWriter {
  public:
   uint32_t version = 3;
-  uint32_t alignment = 32;  // the data's; write the key general.alignment as well where it is not 32
+  uint32_t alignment = 32;  // it is the data's; write the key general.alignment as well where it is not 32
   std::optional<uint64_t> tensor_count, pair_count;  // the header claims these; the truth if not set
 
   template <class T>
@@ -174,7 +174,7 @@ inline std::string index_json(const std::map<std::string, std::string>& weight_m
   return "{\"metadata\":{},\"weight_map\":{" + text + "}}";
 }
 
-// A folder of its own, removed with all in it at the end.
+// This is a folder of its own, removed with all in it at the end.
 class ScratchFolder {
  public:
   ScratchFolder() {

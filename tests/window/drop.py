@@ -11,7 +11,7 @@ from Xlib.protocol import event
 
 class Source:
     def __init__(self, display, target, paths):
-        """`display`: its name. `target`: the window's number. `paths`: the files."""
+        """`display` is its name, `target` the window's number, and `paths` has the files."""
         self.display = Xlib.display.Display(display)
         self.target = self.display.create_resource_object("window", target)
         self.uris = "".join(pathlib.Path(path).resolve().as_uri() + "\r\n" for path in paths).encode()
@@ -33,7 +33,7 @@ class Source:
         self.display.flush()
 
     def wait_for(self, kind, seconds=10):
-        """The data of the target's message; hands over the files while it waits."""
+        """Returns the data of the target's message; hands over the files while it waits."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             if self.display.pending_events() == 0:
@@ -47,7 +47,7 @@ class Source:
         raise AssertionError(f"the window sends no {kind}")
 
     def drop(self, x, y):
-        """`x`, `y`: of the screen."""
+        """`x` and `y` are places on the screen."""
         self.window.set_selection_owner(self.atom("XdndSelection"), Xlib.X.CurrentTime)
         self.send("XdndEnter", 5 << 24, self.atom("text/uri-list"))
         self.send("XdndPosition", 0, x << 16 | y, Xlib.X.CurrentTime, self.atom("XdndActionCopy"))

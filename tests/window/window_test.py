@@ -21,7 +21,7 @@ WIDTH, HEIGHT = 1280, 720
 
 
 def trace(path, seed=5):
-    """24 decode steps of 4 layers on two threads, with everything that the views look for."""
+    """Writes 24 decode steps of 4 layers on two threads, with everything that the views look for."""
     rng = random.Random(seed)
     words = "The sky is blue because air scatters short waves of light more than long ones , so blue reaches us from everywhere .".split()
     events = [{"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "engine"}}]
@@ -59,7 +59,7 @@ def trace(path, seed=5):
 
 
 def screen(data):
-    """The pixels of Xvfb's frame buffer file (XWD) as rows of RGB bytes."""
+    """Returns the pixels of Xvfb's frame buffer file (XWD) as rows of RGB bytes."""
     fields = struct.unpack(">25I", data[:100])
     header, width, height, line, colours = fields[0], fields[4], fields[5], fields[12], fields[19]
     start = header + colours * 12
@@ -81,7 +81,7 @@ def write_png(path, rows):
 
 
 def read_png(path):
-    """RGBA pictures of 8 bits, as rows of RGB bytes."""
+    """Reads RGBA pictures of 8 bits, as rows of RGB bytes."""
     data, at, body = path.read_bytes(), 8, b""
     while at < len(data):
         size, kind = struct.unpack(">I4s", data[at:at + 8])

@@ -8,7 +8,7 @@
 
 namespace tenon::view {
 
-// One slice, or a run of slices that are each too narrow to tell apart.
+// This is one slice, or a run of slices that are each too narrow to tell apart.
 struct Box {
   int64_t begin_ns = 0, end_ns = 0;
   uint32_t first = 0;  // the slice, or the first of the run

@@ -1,4 +1,5 @@
-// Its texts and tables are made anew from the requests that request_stats.h has found; nothing here draws.
+// Its texts and tables are made anew from the requests that request_stats.h has found; nothing here draws. A time that
+// a request does not have is a dash.
 #include "model/request_rows.h"
 
 #include <algorithm>

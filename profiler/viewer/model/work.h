@@ -27,7 +27,7 @@ inline constexpr size_t kWorks = 11;
 // Returns "GEMV", "attention", ..., "gap" (between operations of a step) or "host" (before its first, after its last).
 const char* label(Work work);
 
-// Any of the three may be empty. `name`: the slice's; of other writers' traces a kernel's or an aten operator's.
+// Any of the three may be empty. `name` is the slice's; in other writers' traces a kernel's or an aten operator's.
 Work work_of(std::string_view component, std::string_view op, std::string_view name);
 
 // Numbers of layers and steps become '*': "layers.3.mlp.down" is "layers.*.mlp.down", "ProfilerStep#7"

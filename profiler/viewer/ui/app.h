@@ -88,7 +88,7 @@ struct TimelineState {
   std::vector<bool> collapsed;    // tracks
 };
 
-// Two timelines over one another, see SideBySide.
+// These are two timelines over one another, see SideBySide.
 struct PairState {
   SideBySide pair;
   std::array<TimelineState, 2> timelines{};

@@ -264,7 +264,7 @@ class HeavyHitter : public sdk::KvCache<HeavyHitter> {
     return floats;
   }
 
-  static constexpr uint32_t kObserved = 8;  // rows of a step whose weights count
+  static constexpr uint32_t kObserved = 8;  // the weights of so many rows of a step count
   tenon_kv_format format_;
   uint32_t budget_, recent_;
   std::vector<tenon_kv_geometry> layers_;

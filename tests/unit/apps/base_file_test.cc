@@ -35,7 +35,7 @@ BaseHeader header() {
 }
 
 std::string written(const TempFolder& folder) {
-  const std::string path = folder.file("base.gz");  // a name like any other
+  const std::string path = folder.file("base.gz");  // the name is like any other
   BaseWriter writer(path, header());
   for (int32_t top : {0, 4, 2, 1}) writer.add(row(top));
   EXPECT_FALSE(std::filesystem::exists(path));

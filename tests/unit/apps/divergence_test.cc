@@ -100,7 +100,7 @@ TEST(SignalToNoise, IsTheRatioOfPowersInDecibels) {
   // The means are 2 and 0.5, the signal is 1 + 1 + 0, and the noise 0.01 + 0.01 + 0.
   ratio.add(std::vector<float>{1, 3, 2, -INFINITY}, std::vector<float>{1.6F, 3.4F, 2.5F, 0});
   EXPECT_NEAR(ratio.decibels(), 10 * std::log10(2 / 0.02), 1e-5);
-  ratio.add(std::vector<float>{5, 9}, std::vector<float>{6, 10});  // the same distribution
+  ratio.add(std::vector<float>{5, 9}, std::vector<float>{6, 10});  // it is the same distribution
   EXPECT_NEAR(ratio.decibels(), 10 * std::log10((2 + 8) / 0.02), 1e-5);
 }
 

@@ -50,7 +50,7 @@ TEST(Haystack, HidesTheNumberAtItsDepth) {
     EXPECT_EQ(text_of(made(0).tokens), begin + kSentence + "abcdefghij" + kQuestion);
     EXPECT_EQ(text_of(made(0.35).tokens), begin + "abc" + kSentence + "defghij" + kQuestion);
     EXPECT_EQ(text_of(made(1).tokens), begin + "abcdefghij" + kSentence + kQuestion);
-    EXPECT_EQ(made(1).continued, 6u);  // the blank and five digits
+    EXPECT_EQ(made(1).continued, 6u);  // they are the blank and five digits
   }
 }
 

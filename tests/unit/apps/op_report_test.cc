@@ -115,7 +115,7 @@ TEST(OpReport, IsCsvWithTheSameColumnsInEveryLine) {
   EXPECT_EQ(at(6, "error"), "no memory");
 }
 
-// RFC 4180: a quote within a field is doubled.
+// RFC 4180 doubles a quote within a field.
 TEST(CsvField, IsQuotedWithItsQuotesDoubled) {
   EXPECT_EQ(csv_field(""), "\"\"");
   EXPECT_EQ(csv_field("a, b"), "\"a, b\"");

@@ -55,7 +55,7 @@ TEST(TuneChoice, LeavesOutWhatHasTooMuchNoise) {
   s.candidates[1]->loss.sqnr = 35;
   EXPECT_EQ(chosen(s, {.max_divergence = {}, .min_sqnr = 20}), 0u);
   EXPECT_EQ(chosen(s, {.max_divergence = {}, .min_sqnr = 21}), 1u);
-  EXPECT_EQ(chosen(s, {.max_divergence = 0.4, .min_sqnr = 20}), 1u);  // within both
+  EXPECT_EQ(chosen(s, {.max_divergence = 0.4, .min_sqnr = 20}), 1u);  // it is within both
   try {
     chosen(s, {.max_divergence = 0.3, .min_sqnr = 40});
     FAIL();

@@ -175,7 +175,7 @@ TEST(PluginCheck, AnUntidyLibraryFailsEachOfItsThree) {
       HasSubstr("binary.exports: exports more than tenon_plugin_v1: "),
       HasSubstr("binary.unique_symbols: has the process-wide unique symbol "),
       "binary.run_path: looks for its libraries in /opt/tenon/lib; a run path should begin with $ORIGIN"};
-#ifdef __clang__  // which never makes such symbols
+#ifdef __clang__  // clang never makes such symbols
   failures.erase(failures.begin() + 1);
 #endif
   EXPECT_THAT(failures_of(test::bad_plugin("untidy")), testing::ElementsAreArray(failures));

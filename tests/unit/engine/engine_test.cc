@@ -70,7 +70,7 @@ TEST(Weights, AreLockedInMemoryOrTheLimitIsNamed) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizers ignore mlock";
 #endif
-  for (const char* scheme : {"gguf", "int8wo"}) {  // mapped, allocated
+  for (const char* scheme : {"gguf", "int8wo"}) {  // the one is mapped, the other allocated
     const auto engine = open(kTiny, {"weights.lock=true", std::string("quantization.use=") + scheme});
     try {
       engine->load();

@@ -1,4 +1,4 @@
-// Requests that come and go at random: each gets the text that it gets alone.
+// Requests come and go at random: each gets the text that it gets alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
     for (uint64_t come = random() % 12 == 0 ? 1 + random() % 20 : 0; come > 0 && next < kRequests; --come, ++next) {
       Request r = requests()[next];
       r.logprobs = r.logprobs && !GetParam().rests;  // nobody rests beside it
-      if (random() % 16 == 0) {                      // from within a callback, when so many tokens are there
+      if (random() % 16 == 0) {                      // a callback cancels it when so many tokens are there
         cancelled[next] = true;
         auto left = std::make_shared<uint64_t>(random() % 10);
         r.on_token = [&, left, i = next](const Token&) {

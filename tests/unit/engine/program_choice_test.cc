@@ -62,7 +62,7 @@ TEST_F(ProgramFor, IsTheSmallestThatFits) {
 }
 
 TEST_F(ProgramFor, GoesByTheLongestSequence) {
-  EXPECT_EQ(choice({1, 2}, 1), 7);  // three rows, two of one sequence
+  EXPECT_EQ(choice({1, 2}, 1), 7);  // there are three rows, two of one sequence
   EXPECT_EQ(choice({2, 1}, 1), 7);
   EXPECT_EQ(choice({2, 2}, 1), 2);
   EXPECT_EQ(choice({1, 4}, 1), 5);

@@ -23,7 +23,8 @@ inline std::unique_ptr<Engine> open_tiny(const std::vector<std::string>& set, En
   return Engine::open(options);
 }
 
-// Returns the same for the same seed. Some repeat themselves, so that drafts are found; some end at a stop string.
+// Returns the same for the same seed. Some requests repeat themselves, so that drafts are found; some end at a stop
+// string.
 inline std::vector<Request> some_requests(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<Request> requests(n);
@@ -47,7 +48,7 @@ inline std::vector<Request> some_requests(size_t n, uint64_t seed) {
   return requests;
 }
 
-// The same, but two in three begin with one of three texts, as far as it goes or less far.
+// Returns the same, but two in three begin with one of three texts, as far as it goes or less far.
 inline std::vector<Request> requests_that_begin_alike(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::vector<std::vector<int32_t>> beginnings(3);

@@ -18,7 +18,7 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-constexpr uint32_t kAll = 3;  // sequences: as many as never change each other's texts on any device
+constexpr uint32_t kAll = 3;  // so many sequences never change each other's texts on any device
 
 const Settings kSettings = with(
     kExact, {"scheduler.use=continuous", "scheduler.sequences=3", "scheduler.rest_steps=4", "kv_cache.capacity=256",

@@ -1,4 +1,4 @@
-// Who rests, by times that are handed in.
+// This tests who rests, by times that are handed in.
 #include "../../../core/src/engine/rests.h"
 
 #include <gmock/gmock.h>
@@ -81,8 +81,8 @@ TEST(Rests, FewerRunWhereThatMakesMoreTokensASecond) {
   measure(rests, 64, 4.05);
   measure(rests, 96, 4.76);
   EXPECT_EQ(rests.rows_for(65), 64u);
-  EXPECT_EQ(rests.rows_for(74), 64u);  // 15.80 and 15.55 tokens a second
-  EXPECT_EQ(rests.rows_for(75), 75u);  // 15.76: less than the change of who rests costs
+  EXPECT_EQ(rests.rows_for(74), 64u);  // that is 15.80 and 15.55 tokens a second
+  EXPECT_EQ(rests.rows_for(75), 75u);  // that is 15.76: less than the change of who rests costs
   EXPECT_EQ(rests.rows_for(76), 76u);
   EXPECT_EQ(rests.rows_for(96), 96u);
 }
@@ -226,7 +226,7 @@ TEST(Rests, NobodyRestsForEver) {
 TEST(Rests, WhoComesRestsAfterThoseWhoAreThere) {
   auto [rests, members] = nine_of_whom_the_last_rests(1);
   members.leave(9);
-  members.add(0);  // 10
+  members.add(0);  // this is 10
   for (uint64_t id = 8; id > 0; --id) {
     EXPECT_THAT(members.resting(rests), ElementsAre(id));
     rests.took(8, 1);

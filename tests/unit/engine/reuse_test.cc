@@ -89,7 +89,7 @@ TEST(Reuse, NobodyWaitsForABeginningThatTheCacheDoesNotFindAgain) {
   EXPECT_EQ(stats.prompt_tokens, 4 * 60U);
   EXPECT_EQ(stats.looked_up, 4 * 60U);
   // The first prompt has one step, as nobody knows yet; the others have 127 rows beside its token, and the last five of
-  // theirs in the third. Then one for each token but the first.
+  // theirs in the third. Then there is one for each token but the first.
   EXPECT_EQ(stats.steps, 3 + 11U);
 }
 

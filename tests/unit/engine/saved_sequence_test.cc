@@ -19,7 +19,7 @@ using testing::HasSubstr;
 
 const std::vector<SessionFact> kFacts = {{"model", "llama: 2 layers"}, {"kv_cache", "kv_cache.static"}};
 constexpr size_t kHeader = 64;
-constexpr size_t kFactBytesAt = 24, kTokensAt = 32;  // fields of the header
+constexpr size_t kFactBytesAt = 24, kTokensAt = 32;  // these are fields of the header
 
 SavedSequence sequence(size_t cells = 300) {
   std::vector<std::byte> bytes(cells);

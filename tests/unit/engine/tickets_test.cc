@@ -1,4 +1,4 @@
-// submit, cancel, step, take: what each may, who may call it, and whose error is whose.
+// This tests submit, cancel, step and take: what each may, who may call it, and whose error is whose.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -225,7 +225,7 @@ TEST(Tickets, AnEngineMayDieWithRequestsOpen) {
   engine->submit(request());
   engine.reset();
   EXPECT_FALSE(called);
-  open_tiny(kContinuous)->submit(r);  // one that never loaded
+  open_tiny(kContinuous)->submit(r);  // this one never loaded
 }
 
 // Within a callback the engine cannot wait for the call that is under way: the call ends with an error, and has the

@@ -53,7 +53,7 @@ TEST(PagePool, TokensWithTheSameHashAreToldApart) {
   EXPECT_EQ(pool.find(kNothing, Tokens{2, 1}), b);
   EXPECT_EQ(pool.find(pool.text(a), Tokens{1, 2}), c);
   EXPECT_EQ(pool.find(pool.text(b), Tokens{1, 2}), kNone);
-  pool.forget(b);  // in the middle of the bucket
+  pool.forget(b);  // it is in the middle of the bucket
   EXPECT_EQ(pool.find(kNothing, Tokens{1, 2}), a);
   EXPECT_EQ(pool.find(kNothing, Tokens{2, 1}), kNone);
   EXPECT_EQ(pool.find(pool.text(a), Tokens{1, 2}), c);

@@ -1,4 +1,4 @@
-// The limits of control groups, in made-up trees of /proc and /sys.
+// This tests the limits of control groups, in made-up trees of /proc and /sys.
 #include "core/src/cpu/memory_limit.h"
 
 #include <gmock/gmock.h>

@@ -1,6 +1,6 @@
 // This scheme has tensors of its own, one of which has no rows, and takes two passes: "codes" u8 (n, k) and "levels"
-// f32 (256). A weight is levels[code] less the mean of all weights of the matrix, which the first pass finds. whole:
-// load() wants a matrix in one call.
+// f32 (256). A weight is levels[code] less the mean of all weights of the matrix, which the first pass finds. With
+// `whole` load() wants a matrix in one call.
 #include <memory>
 #include <vector>
 

@@ -1,4 +1,4 @@
-// The checks of a checked build, each with a plan that breaks what it looks at.
+// This tests the checks of a checked build, each with a plan that breaks what it looks at.
 #include "../../../core/src/program/checks.h"
 
 #include <gmock/gmock.h>
@@ -100,11 +100,11 @@ TEST(PlanProblem, IsAWrittenViewWhoseElementsShareBytes) {
   plan.see_as(2, {4, 4}, {12, 4});
   EXPECT_THAT(plan.problem(),
               HasSubstr("layers.0.mlp (op.test): sum writes tensor 2 (\"t2\"), of which elements share"));
-  plan.see_as(2, {4, 4}, {4, 16});  // a transposed view
+  plan.see_as(2, {4, 4}, {4, 16});  // this is a transposed view
   EXPECT_EQ(plan.problem(), "");
   plan.see_as(2, {4, 1, 4}, {16, 0, 4});  // a dimension of one steps nowhere
   EXPECT_EQ(plan.problem(), "");
-  plan.see_as(1, {4, 4}, {0, 4});  // written by op 0
+  plan.see_as(1, {4, 4}, {0, 4});  // op 0 writes it
   EXPECT_THAT(plan.problem(), HasSubstr("tensor 1"));
 }
 

@@ -111,7 +111,7 @@ TEST_F(ProgramTest, ZeroedRegionsAreDisjoint) {
   }
 }
 
-// One op at a time: they share scratch, as much as the greediest asks for.
+// Ops run one at a time: they share scratch, as much as the greediest asks for.
 TEST_F(ProgramTest, ScratchIsThatOfTheGreediestOp) {
   const tenon_tid x = temp(64);
   const tenon_operand operand[] = {{x, TENON_READ}};
@@ -303,7 +303,7 @@ TEST_F(ProgramTest, OpsThatCannotRunAreRefused) {
   const tenon_recorder* rec = recording_->recorder();
   EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // nothing to run
   bad.part = [](void*, const void*, const tenon_part*) -> tenon_status { return TENON_OK; };
-  EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // a phase without chunks
+  EXPECT_EQ(rec->emit(rec->ctx, &bad), TENON_ERROR);  // a phase has no chunks
   bad.chunks[0] = 1;
   bad.operand = dangling;
   bad.n_operands = 1;

@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, RowKernels, testing::ValuesIn(kFileFormats),
 TEST(RowKernels, EveryHalfUnpacksAsTheReference) {
   std::vector<uint16_t> all;
   for (uint32_t h = 0; h < 0x10000; ++h) {
-    if ((h & 0x7c00u) != 0x7c00u) all.push_back(static_cast<uint16_t>(h));  // finite
+    if ((h & 0x7c00u) != 0x7c00u) all.push_back(static_cast<uint16_t>(h));  // it is finite
   }
   all.resize(all.size() / 16 * 16);
   for (const NamedTable& table : gguf_tables()) {

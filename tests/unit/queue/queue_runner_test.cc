@@ -17,9 +17,9 @@ using ::testing::Not;
 // This queue behaves as CUDA's do: a kernel that fails is heard of in the next call of whatever kind, and in all after it.
 struct Queue {
   bool broken = false, capturing = false;
-  uint32_t failing_kernel = 0, failing_launch = 0, failing_in_capture = 0;  // numbers of ops, from 1
+  uint32_t failing_kernel = 0, failing_launch = 0, failing_in_capture = 0;  // these are numbers of ops, from 1
   std::vector<uint32_t> captured, ran;
-  size_t waited_for = 0;  // how many of those that ran
+  size_t waited_for = 0;  // it has waited for so many of those that ran
   uint32_t captures = 0, releases = 0;
 
   tenon_status answer(tenon_reason* why) const {

@@ -168,7 +168,7 @@ TEST(ElfFile, ListsSymbolsAndWhatIsNeeded) {
   EXPECT_THAT(tidy.dynamic().needed, Contains(HasSubstr("libstdc++")));
   const ElfFile untidy(test::bad_plugin("untidy"));
   EXPECT_THAT(untidy.dynamic().run_paths, Contains(HasSubstr("/opt/tenon/lib")));
-#ifndef __clang__  // which never makes such symbols
+#ifndef __clang__  // clang never makes such symbols
   const std::vector<ElfSymbol> symbols = untidy.dynamic_symbols();
   EXPECT_TRUE(
       std::any_of(symbols.begin(), symbols.end(), [](const ElfSymbol& s) { return s.binding == STB_GNU_UNIQUE; }));

@@ -8,7 +8,7 @@
 
 namespace tenon::test {
 
-// The library of tests/bad_plugins/<name>.
+// Returns the library of tests/bad_plugins/<name>.
 std::filesystem::path bad_plugin(const std::string& name);
 std::vector<std::byte> contents_of(const std::filesystem::path& file);
 

@@ -27,7 +27,7 @@ double number_of(uint8_t code) {
 
 TEST(KvF8, EveryCodeIsItsNumberAndIsFoundAgain) {
   for (int code = 0; code < 256; ++code) {
-    if ((code & 0x7f) > kMostCode) continue;  // NaN
+    if ((code & 0x7f) > kMostCode) continue;  // it is NaN
     const auto c = static_cast<uint8_t>(code);
     EXPECT_EQ(KvF8::decode(c, 1), number_of(c)) << code;
     EXPECT_EQ(KvF8::decode(c, 0.375F), number_of(c) * 0.375) << code;
@@ -88,7 +88,7 @@ TEST(KvI4, TheScalePutsTheGreatestElementAtMinusEight) {
     EXPECT_EQ(scale, most / -8) << most;
     EXPECT_EQ(KvI4::encode(most, scale), 0) << most;
   }
-  const float row[] = {1, -2, 2, 0.5F};  // two as great: the positive one
+  const float row[] = {1, -2, 2, 0.5F};  // two are as great: the positive one counts
   EXPECT_EQ(cpu::most_of_row(row, 4), 2);
   EXPECT_EQ(kv_scale(TENON_U8, TENON_F32, 0), -1e-5F);
 }

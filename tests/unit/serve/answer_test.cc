@@ -58,7 +58,7 @@ Event failed(ErrorCode code, uint32_t prompt_tokens = 5) {
   return e;
 }
 
-// The objects of a stream, without its end; fails the test if lines are not as they have to be.
+// Returns the objects of a stream, without its end; fails the test if lines are not as they have to be.
 std::vector<json::object> objects(std::string stream, bool ended = true) {
   const std::string end = "data: [DONE]\n\n";
   EXPECT_EQ(stream.ends_with(end), ended) << stream;

@@ -63,7 +63,7 @@ TEST(ServeRequest, DefaultsAreOpenAis) {
   EXPECT_EQ(t.prompts.front().max_new_tokens, 16U);
   EXPECT_FALSE(t.seed.has_value());
   EXPECT_TRUE(t.prompts.front().sampler.empty());
-  EXPECT_GT(chat("").prompts.front().max_new_tokens, 1000000U);  // until the cache is full
+  EXPECT_GT(chat("").prompts.front().max_new_tokens, 1000000U);  // it goes on until the cache is full
 }
 
 TEST(ServeRequest, TakesEveryField) {
@@ -259,7 +259,7 @@ TEST(ServeRequest, RefusesByName) {
       {R"("seed": 1e30)", "seed"},
       {R"("temperature": -0.1)", "temperature"},
       {R"("temperature": "1")", "temperature"},
-      {R"("temperature": 1e999)", ""},  // no number of JSON's
+      {R"("temperature": 1e999)", ""},  // this is no number of JSON's
       {R"("top_p": 1.1)", "top_p"},
       {R"("min_p": -1)", "min_p"},
       {R"("top_k": -2)", "top_k"},

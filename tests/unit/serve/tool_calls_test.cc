@@ -43,8 +43,8 @@ TEST(ServeToolCalls, HermesHasTags) {
   const std::string sum = "<tool_call>\n{\"name\": \"sum\", \"arguments\": {\"a\": [1, 2]}}\n</tool_call>";
   expect(kFormat, sum, {"", R"(sum({"a":[1,2]}))"});
   expect(kFormat, "Let me see.\n" + sum + "\n" + sum + "\n", {"Let me see.", R"(sum({"a":[1,2]})sum({"a":[1,2]}))"});
-  expect(kFormat, R"(<tool_call>{"name": "f", "arguments": {}})", {"", "f({})"});  // without its end
-  // No calls: text, to the byte.
+  expect(kFormat, R"(<tool_call>{"name": "f", "arguments": {}})", {"", "f({})"});  // it has no end
+  // There are no calls: it is text, to the byte.
   for (const std::string text :
        {" a < b <tool \n", "<tool_call>{\"name\": \"f\", \"argu", "<tool_call>f()</tool_call> x",
         "<tool_call>{\"name\": \"\", \"arguments\": {}}</tool_call>", "\n\n"}) {

@@ -35,7 +35,7 @@ class OpRunnerTest : public ::testing::Test {
   OpRunnerTest() : host_(OpRunner::bounds({.rows = 3})) {
     x_ = host_.input(TENON_F32, {3, 2}, std::vector<float>{1, 2, 3, 4, 5, 6});
     tenon_tensor t = sdk::tensor(TENON_F32, {3, 2});
-    t.stride[0] = 16;  // a gap of two floats between the rows
+    t.stride[0] = 16;  // there is a gap of two floats between the rows
     y_ = host_.strided_output(t);
   }
   std::string run(Fault fault) {

@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A tenth of the default limits, so that the tests are quick.
+// This is a tenth of the default limits, so that the tests are quick.
 constexpr uint64_t kSteps = 1'000'000, kBytes = 30'000'000;
 
 std::string error_of(const std::string& source) {

@@ -1,4 +1,4 @@
-// The published libraries' answers for odd strings (scripts/make_tokenizer_goldens.py).
+// The published libraries' answers for odd strings are those of scripts/make_tokenizer_goldens.py.
 #include <gtest/gtest.h>
 
 #include "support.h"

@@ -24,7 +24,7 @@ float number(int expert, int part, int row, int column) {
 
 class CutTensors : public ::testing::Test {
  protected:
-  // The rows of two matrices in turns; and the same transposed.
+  // The rows of two matrices come in turns; and the same transposed.
   void SetUp() override {
     std::vector<float> plain, transposed;
     for (int e = 0; e < kExperts; ++e) {

@@ -1,4 +1,4 @@
-// GGUF files made of GGUF files: what is read back is what the formats' definitions give, and the rest is copied.
+// GGUF files are made of GGUF files: what is read back is what the formats' definitions give, and the rest is copied.
 #include "tenon/core/quantize.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using testing::expect_error;
 using testing::GgufWriter;
 using testing::ScratchFolder;
 
-constexpr uint32_t kF32 = 0, kF16 = 1, kI32 = 26, kBf16 = 30;  // ggml's numbers
+constexpr uint32_t kF32 = 0, kF16 = 1, kI32 = 26, kBf16 = 30;  // these are ggml's numbers
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 QuantizeOptions as(tenon_format format, bool replace = false) {
@@ -50,12 +50,12 @@ std::vector<float> hard_weights(size_t n) {
   };
   block(0, [](size_t) { return 0.F; });
   block(1, [](size_t j) { return j % 2 == 0 ? 0.F : -0.F; });
-  block(2, [](size_t j) { return 1e-40F * static_cast<float>(j); });            // f32 subnormals
+  block(2, [](size_t j) { return 1e-40F * static_cast<float>(j); });            // these are f32 subnormals
   block(3, [](size_t j) { return 3e-6F * (static_cast<float>(j) - 16); });      // subnormal scales
-  block(4, [](size_t j) { return j == 7 ? -30000.F : 1e-3F; });                 // one large outlier
-  block(5, [](size_t) { return 0.3F; });                                        // a range of nothing
-  block(6, [](size_t j) { return (static_cast<float>(j) - 15.5F) * 0.125F; });  // ties
-  block(7, [](size_t j) { return static_cast<float>(j) + 100; });               // far from zero
+  block(4, [](size_t j) { return j == 7 ? -30000.F : 1e-3F; });                 // there is one large outlier
+  block(5, [](size_t) { return 0.3F; });                                        // the range is nothing
+  block(6, [](size_t j) { return (static_cast<float>(j) - 15.5F) * 0.125F; });  // these are ties
+  block(7, [](size_t j) { return static_cast<float>(j) + 100; });               // these are far from zero
   return w;
 }
 
@@ -212,8 +212,8 @@ TEST(Encode, OfSuperblocksFindsBetterScalesThanTheRange) {
   struct Case {
     tenon_format format;
     size_t group;
-    int least, most;  // the range of the integers
-    double share;     // at most, of the error of plain rounding
+    int least, most;  // the integers have this range
+    double share;     // the error is at most this share of that of plain rounding
   };
   for (const Case c :
        {Case{TENON_Q2_K, 16, 0, 3, 0.75}, Case{TENON_Q3_K, 16, -4, 3, 0.92}, Case{TENON_Q4_K, 32, 0, 15, 0.85},
@@ -388,7 +388,7 @@ TEST(Quantize, NamesWhatItRefusesAndLeavesNothing) {
   EXPECT_TRUE(file_bytes(out) == before);
   quantize_model(good, out, as(TENON_Q4_0, true));
   EXPECT_LT(file_bytes(out).size(), before.size());
-  quantize_model(out, out, as(TENON_F16, true));  // over itself
+  quantize_model(out, out, as(TENON_F16, true));  // this writes over itself
   EXPECT_EQ(open_weights(out)->find("blk.0.ffn_up.weight")->format, uint32_t{TENON_F16});
 }
 

@@ -1,4 +1,5 @@
-// config.json and GGUF describe rope: frequencies are held against the formulas of the papers, and some are refused.
+// config.json and GGUF describe rope: frequencies are held against the formulas of the papers. What is wrong is
+// refused.
 #include "model/family/rope.h"
 
 #include <gmock/gmock.h>
