@@ -263,7 +263,7 @@ inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   return claim;
 }
 
-// few_rows: of the sequences that are attended to; 0: all are.
+// few_rows: only sequences of at most so many rows are attended to; 0: all are.
 inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const attention::Half& half, sdk::Recorder& r,
                         uint32_t few_rows = 0) {
   Args args{attention::view_args(a, call, half, r), few_rows, 0};
@@ -277,7 +277,7 @@ inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const 
   }
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
-  // The rows of few are hardly any beside those of the others.
+  // Sequences of few rows are hardly any work beside the others.
   const tenon_cost cost = few_rows != 0 ? tenon_cost{}
                                         : attention::view_cost(a, *call.kv, half, r.bounds(),
                                                                elements * sdk::kv_element_bytes(args.kv.k.codec));

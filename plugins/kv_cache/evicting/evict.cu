@@ -40,7 +40,8 @@ struct Line {
   }
 };
 
-// A candidate for the next eviction: of two the one of the lesser pooled score, then of the lesser score, then of the older position.
+// A candidate for the next eviction. Of two, the one with the lesser pooled score goes first, then the one with the lesser score, then
+// the one with the older position.
 struct Candidate {
   float pooled = INFINITY, score = INFINITY;
   int32_t pos = INT_MAX;

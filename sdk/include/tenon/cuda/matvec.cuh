@@ -30,7 +30,7 @@
 
 namespace tenon::cuda {
 
-// More than 4 rows take the registers of two blocks. The stages are those of matvec_stages.cuh.
+// More than 4 rows take the registers of two blocks. The stages are those of matvec_stages.cuh; the inner loop stands here.
 template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false, bool kPaired = true>
 __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
@@ -71,7 +71,6 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
   const PreparedRows<F> rows(a.k, kRowBlocks, kPaired);
   const uint8_t* prepared = kRouted && !kShared ? p.prepared + blockIdx.y * rows.bytes() : p.prepared;
   typename S::X x = detail::prepare_x<S>(block, {source, stage, prepared, rows}, share);
-
   const detail::LiveOutputs<S> outputs{block_rows, block.last, min(*p.live, a.rows)};
   float factor = 1;  // the norm's, for the thread's output
   uint32_t pair = 0;
@@ -81,12 +80,23 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
       terms = detail::load_terms<F>(a, p, scales, o.packed_row, block_rows[o.row]);
       if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(prepared + rows.factors())[o.row];
     }
-    typename S::Sums acc = {};  // (kTiles * 16 rows of weights, kRows)
-    detail::multiply<S>(block, {weights, multiplied, tile}, feed, x, acc);
+    typename S::Sums acc = {};  // multiply: the warp's k of (kTiles * 16 rows of weights, k) x (k, kRows)
+    for (uint32_t s = block.warp; s < multiplied; s += kMatvecWarps) {
+      x.seek(s);
+      uint32_t segment[kTiles] = {feed.front()};  // by tile: addresses in shared memory
+      if (kTiles == 2) segment[kTiles - 1] = segment[0] + (kTiles - 1) * F::kSegmentBytes;
+      tile + kTiles <= block.last ? F::template multiply<kTiles>(acc, segment, x)
+                                  : F::template multiply<1>(acc, segment, x);
+      __syncwarp();
+      feed.refill(weights);
+    }
     detail::reduce<S>(block, pair, {partials, squares, prepared, rows}, share, acc);
     if (kShared && pair == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
-    const float* sums = partials + pair % 2 * kMatvecWarps * S::kOutputs;
-    detail::write<S>(a, p, {typename S::Output(pair, tile), sums, multiplied == 0, factor, terms}, outputs);
+    if (const typename S::Output o(pair, tile); o.output < (S::kOutputs + 31) / 32 * 32) {
+      float sum = detail::sum_of_pair<S>(partials, pair, o);
+      if (kRouted && multiplied == 0) sum = 0;  // there is no expert; formats add the sum of x, which is not 0
+      detail::write<S>(a, p, o, sum * factor * terms.scale + terms.addend, outputs);
+    }
   }
 }
 
@@ -135,11 +145,11 @@ class Matvec {
 
  public:
   static constexpr const char* kName = "gemv";
-  // The classes of blocks (TENON_BLOCKS_*) that multiply x as it is; 0: x has to be prepared.
+  // Returns the classes of blocks (TENON_BLOCKS_*) that multiply x as it is; 0: x has to be prepared.
   static uint32_t direct_classes(const MatvecArgs& a) {
     return (in_shared<1>(a, false) ? TENON_BLOCKS_SMALL : 0) | (in_shared<1>(a, true) ? TENON_BLOCKS_LARGE : 0);
   }
-  // The class of those that multiply prepared x.
+  // Returns the class of those that multiply prepared x.
   static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_LARGE; }
   static uint64_t prepared_bytes(const MatvecArgs& a) {
     uint64_t bytes = 0;
@@ -184,11 +194,11 @@ class Matvec {
     if (a.rows <= kPairedRows) return use.template operator()<2, true>();
     if constexpr (std::is_void_v<typename F::Half>) use.template operator()<4, true>();
   }
-  // Dynamic ones: a table comes besides.
+  // These are dynamic; a table comes besides.
   static uint32_t block_bytes(const MatvecArgs& a, bool large) {
     return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) - kMatvecTableBytes<F>;
   }
-  // The stages of a ring that a block has room for; rows as matvec_layout() has them.
+  // Returns for how many stages of a ring a block has room. `rows` is as matvec_layout() has it.
   template <int kOwnTiles, bool kShared>
   static uint32_t stages(const MatvecArgs& a, uint32_t rows, bool large) {
     const MatvecLayout none = matvec_layout<F, kOwnTiles, kShared>(a.k, rows, 0);

@@ -1,6 +1,6 @@
-// The stages of matvec_kernel, which matvec.cuh describes, in their order. All are inlined, since the variables that they share
-// live in registers: the machine code is that of one function. It depends even on the order in which the kernel computes
-// its variables, so a change here is compared by its counts (tests/speed/kernels.csv).
+// The stages of matvec_kernel, which matvec.cuh describes, in their order; its inner loop stands in the kernel. All are inlined,
+// since the variables that they share live in registers: the machine code is that of one function. It depends even on the order in
+// which the kernel computes its variables, so a change here is compared by its counts (tests/speed/kernels.csv).
 #pragma once
 
 #include "tenon/cuda/matvec_block.cuh"
@@ -94,29 +94,6 @@ __device__ __forceinline__ typename S::X prepare_x(const MatvecBlock<S>& b, cons
   }
 }
 
-// A tile pair of a matrix.
-struct PairWeights {
-  const uint8_t* weights;  // the matrix
-  uint32_t segments;       // a tile has so many that are multiplied
-  uint32_t tile;           // the pair's first tile
-};
-// acc += the warp's k of (kTiles * 16 rows of weights, k) x (k, kRows). The stages that were read are filled again.
-template <class S>
-__device__ __forceinline__ void multiply(const MatvecBlock<S>& b, const PairWeights& w, typename S::Feed& feed,
-                                         typename S::X& x, typename S::Sums& acc) {
-  using F = typename S::Format;
-  constexpr int kTiles = S::kTiles;
-  for (uint32_t s = b.warp; s < w.segments; s += kMatvecWarps) {
-    x.seek(s);
-    uint32_t segment[kTiles] = {feed.front()};  // by tile: addresses in shared memory
-    if (kTiles == 2) segment[kTiles - 1] = segment[0] + (kTiles - 1) * F::kSegmentBytes;
-    w.tile + kTiles <= b.last ? F::template multiply<kTiles>(acc, segment, x)
-                              : F::template multiply<1>(acc, segment, x);
-    __syncwarp();
-    feed.refill(w.weights);
-  }
-}
-
 // The 16 warps' sums meet here.
 template <class S>
 struct Reduction {
@@ -156,29 +133,19 @@ struct LiveOutputs {
     return o.output < S::kOutputs && o.packed_row < last * kTileRows && rows[o.row] < live;
   }
 };
-// One thread's output of a tile pair.
+// Returns the sum of what the warps left of a thread's output of a pair. Some threads have no output; they get another's.
 template <class S>
-struct OutputSum {
-  const typename S::Output& at;
-  const float* partials;  // [warp][kOutputs], in shared memory
-  bool none;              // true: the row has no expert
-  float factor;           // the norm's
-  const OutputTerms& terms;
-};
-// The thread adds up the 16 sums of its output and does the epilogue; whole warps do, for the shuffle.
+__device__ __forceinline__ float sum_of_pair(const float* partials, uint32_t pair, const typename S::Output& o) {
+  return sum_of_warps<S::kOutputs>(partials + pair % 2 * kMatvecWarps * S::kOutputs + min(o.output, S::kOutputs - 1));
+}
+// Writes v, the thread's output, after SiLU if there is that. Whole warps call it, for the shuffle.
 template <class S>
-__device__ __forceinline__ void write(const MatvecArgs& a, const MatvecPointers& p, const OutputSum<S>& w,
-                                      const LiveOutputs<S>& live) {
-  const typename S::Output& o = w.at;
-  if (o.output < (S::kOutputs + 31) / 32 * 32) {
-    float sum = sum_of_warps<S::kOutputs>(w.partials + min(o.output, S::kOutputs - 1));
-    if (S::kRouted && w.none) sum = 0;  // formats add the sum of x, which is not 0
-    float v = sum * w.factor * w.terms.scale + w.terms.addend;
-    if (a.silu != 0) v = silu_multiplied(v);
-    const uint32_t column = a.map.column(o.packed_row);
-    const bool gate = a.silu == 0 || o.packed_row % kTileRows < 8;
-    if (live.has(o) && gate && column != UINT32_MAX) p.y[live.rows[o.row] * a.y_stride + column] = v;
-  }
+__device__ __forceinline__ void write(const MatvecArgs& a, const MatvecPointers& p, const typename S::Output& o,
+                                      float v, const LiveOutputs<S>& live) {
+  if (a.silu != 0) v = silu_multiplied(v);
+  const uint32_t column = a.map.column(o.packed_row);
+  const bool gate = a.silu == 0 || o.packed_row % kTileRows < 8;
+  if (live.has(o) && gate && column != UINT32_MAX) p.y[live.rows[o.row] * a.y_stride + column] = v;
 }
 
 }  // namespace tenon::cuda::detail
