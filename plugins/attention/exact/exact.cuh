@@ -1,5 +1,5 @@
-// Attention in f32 as the formula says it, over every KV view: exact, and slower than kernels for one layout. What Flash
-// does with views that its fast kernels do not read, and the reference.
+// Attention in f32 as the formula says it, over every KV view: exact, and slower than kernels for one layout. The reference is
+// this, and Flash attends with it to views that its fast kernels do not read.
 //
 //   return exact::claim(a, kv, bounds);          in claim(); throws Refused
 //   exact::record(a, call, recorder);            in record()
@@ -11,6 +11,7 @@
 
 #include "../common/rotated_heads.cuh"
 #include "../common/view_operands.h"
+#include "attend_stages.cuh"
 #include "seen.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
@@ -18,7 +19,6 @@
 
 namespace tenon::exact {
 
-inline constexpr uint32_t kMostDim = 256, kPerLane = kMostDim / 32;
 inline constexpr uint32_t kWeightBlocks = 8;  // so many share the cells of a KV head of a sequence
 
 using enum attention::ViewOperand;
@@ -125,7 +125,8 @@ __device__ inline bool is_attended(const Args& a, const Pointers& p, uint32_t ro
   return static_cast<uint32_t>(p.seq_row[s + 1] - p.seq_row[s]) <= a.few_rows;
 }
 
-// A block is one query head of one row.
+// A block is one query head of one row. Each warp attends to its share of the cells, then the block joins the warps' sums. The
+// stages after the scores are those of attend_stages.cuh.
 template <class C>
 __global__ void __launch_bounds__(kThreads)
     attend_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {
@@ -142,72 +143,18 @@ __global__ void __launch_bounds__(kThreads)
     const KvCells cached({a.kv, a.kv.v, p.values, p.value_scales, p.pages}, view.slot(), head / a.group);
     float top = -INFINITY, sum = 0, out[kPerLane] = {};
     view.each([&](Lanes& lanes) {
-      float weight[kAtOnce];
+      float weight[kAtOnce];  // by cell: its score first
       query.scores<C>(keys, lanes, weight);
-      float higher = top;
-#pragma unroll
-      for (const float score : weight) higher = fmaxf(higher, score);
-      if (higher == -INFINITY) return;
-      const float shrink = top == -INFINITY ? 0 : expf(top - higher);
-      top = higher;
-#pragma unroll
-      for (float& score : weight) score = expf(score - higher);
-      sum = sum * shrink + ((weight[0] + weight[1]) + (weight[2] + weight[3]));
-#pragma unroll
-      for (float& o : out) o *= shrink;
-#pragma unroll
-      for (uint32_t j = 0; j < kAtOnce; ++j) {
-        if (!lanes.seen[j]) continue;
-        const auto* value = reinterpret_cast<const typename C::Stored*>(cached.at(lanes.cell[j]));
-        if (value == nullptr) continue;
-        const float scale = cached.scale(lanes.cell[j]);
-#pragma unroll
-        for (uint32_t i = 0; i < kPerLane; ++i) {
-          const uint32_t d = lane + 32 * i;
-          if (d < a.kv.v.dim) out[i] += weight[j] * C::decode(sdk::kv_code<C>(value, d), scale);
-        }
-      }
+      const WarpSums own{warp, lane, top, sum, out};
+      if (!weigh(weight, own)) return;
+      add_values<C>(a, cached, lanes, weight, own);
     });
-    __syncthreads();
-    if (lane == 0) {
-      tops[warp] = top;
-      sums[warp] = sum;
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kPerLane; ++i) values[warp][lane + 32 * i] = out[i];
-    __syncthreads();
-    top = -INFINITY;
-    sum = 0;
-    for (const float other : tops) top = fmaxf(top, other);
-    if (p.sinks != nullptr) {
-      const float sink = p.sinks[head];
-      top = fmaxf(top, sink);
-      sum = expf(sink - top);
-    }
-    float shrink[kWarps];
-    for (uint32_t w = 0; w < kWarps; ++w) {
-      shrink[w] = tops[w] == -INFINITY ? 0 : expf(tops[w] - top);
-      sum += sums[w] * shrink[w];
-    }
-    float own = 1, before = 0;
-    if (a.joining == attention::kJoins) {
-      constexpr float kLn2 = 0.693147180559945F;
-      const float left = p.half_sums[row * a.q_heads + head] * kLn2, highest = fmaxf(top, left);
-      own = top == -INFINITY ? 0 : expf(top - highest);
-      before = expf(left - highest);
-      sum = sum * own + before;
-    }
-    for (uint32_t d = threadIdx.x; d < a.kv.v.dim; d += blockDim.x) {
-      float value = 0;
-      for (uint32_t w = 0; w < kWarps; ++w) value += values[w][d] * shrink[w];
-      float& out_d = p.out[row * a.out_row + head * a.kv.v.dim + d];
-      out_d = (a.joining == attention::kJoins ? value * own + out_d * before : value) / sum;
-    }
-    if (a.joining == attention::kLeaves && threadIdx.x == 0) {
-      constexpr float kLog2E = 1.44269504088896F;
-      p.half_sums[row * a.q_heads + head] = top * kLog2E + log2f(sum);
-    }
-    if (a.weight_rows != 0 && threadIdx.x == 0) p.stats[row * a.q_heads + head] = {top, sum};
+    const BlockSums of_warps{values, tops, sums};
+    leave({warp, lane, top, sum, out}, of_warps);
+    Softmax softmax;
+    join_warps(p, of_warps, head, softmax);
+    join_halves(a, p, row, head, softmax);
+    write(a, p, {row, head}, of_warps, softmax);
   }
 }
 
@@ -316,7 +263,7 @@ inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   return claim;
 }
 
-// few_rows: of the sequences that are attended to; 0: all are.
+// few_rows: only sequences of at most so many rows are attended to; 0: all are.
 inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const attention::Half& half, sdk::Recorder& r,
                         uint32_t few_rows = 0) {
   Args args{attention::view_args(a, call, half, r), few_rows, 0};
@@ -330,7 +277,7 @@ inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const 
   }
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
-  // The rows of few are hardly any beside those of the others.
+  // Sequences of few rows are hardly any work beside the others.
   const tenon_cost cost = few_rows != 0 ? tenon_cost{}
                                         : attention::view_cost(a, *call.kv, half, r.bounds(),
                                                                elements * sdk::kv_element_bytes(args.kv.k.codec));

@@ -1,5 +1,5 @@
-// The logits under the masks of their rows (tenon/abi/grammar.h): one read and one write of each logit, and a bit of
-// the mask for each.
+// Logits are put under the masks of their rows (tenon/abi/grammar.h). Each logit is read once and written once, with a bit of
+// the mask.
 #include <algorithm>
 #include <limits>
 
@@ -17,16 +17,22 @@ struct MaskArgs {
   int64_t vocab, words, x_stride, y_stride;
   uint32_t rows, padding;
 };
+struct MaskPointers {
+  const float* x;         // (out rows, vocab)
+  float* y;               // (out rows, vocab)
+  const uint32_t* live;   // the live words of the step
+  const uint32_t* masks;  // (masks, words): a bit a token
+  const int32_t* number;  // (out rows): the row's mask, or -1
+};
 // A block takes a share of one row: threads stand side by side, so that a warp shares one word of the mask.
-__global__ void mask_kernel(MaskArgs a, const float* x, float* y, const uint32_t* live, const uint32_t* masks,
-                            const int32_t* numbers) {
+__global__ void mask_kernel(MaskArgs a, MaskPointers p) {
   cuda::wait();
   const uint32_t row = blockIdx.y;
-  if (row >= min(live[sdk::kLiveOutRows], a.rows)) return;
-  const int32_t number = numbers[row];
-  const float* from = x + row * a.x_stride;
-  float* to = y + row * a.y_stride;
-  const uint32_t* bits = masks + max(number, 0) * a.words;
+  if (row >= min(p.live[sdk::kLiveOutRows], a.rows)) return;
+  const int32_t number = p.number[row];
+  const float* from = p.x + row * a.x_stride;
+  float* to = p.y + row * a.y_stride;
+  const uint32_t* bits = p.masks + max(number, 0) * a.words;
   for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < a.vocab; i += gridDim.x * blockDim.x) {
     const bool allowed = number < 0 || ((bits[i / kBits] >> (i % kBits)) & 1U) != 0;
     to[i] = allowed ? from[i] : -std::numeric_limits<float>::infinity();
@@ -36,8 +42,11 @@ enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber };
 void mask(const MaskArgs& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.vocab + kThreads - 1) / kThreads);
   l(&mask_kernel, {.blocks = {std::min(wide, kMostBlocks), a.rows}, .threads = {kThreads}}, a,
-    l.ptr<const float>(kMaskX), l.ptr<float>(kMaskY), l.ptr<const uint32_t>(kMaskLive),
-    l.ptr<const uint32_t>(kMaskWords), l.ptr<const int32_t>(kMaskNumber));
+    MaskPointers{.x = l.ptr<const float>(kMaskX),
+                 .y = l.ptr<float>(kMaskY),
+                 .live = l.ptr<const uint32_t>(kMaskLive),
+                 .masks = l.ptr<const uint32_t>(kMaskWords),
+                 .number = l.ptr<const int32_t>(kMaskNumber)});
 }
 
 }  // namespace

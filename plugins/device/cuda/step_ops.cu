@@ -22,19 +22,28 @@ struct GatherArgs {
   int64_t columns, x_stride, y_stride;
   uint32_t rows, padding;
 };
-__global__ void gather_kernel(GatherArgs a, const float* x, float* y, const uint32_t* live, const int32_t* out_row) {
+struct GatherPointers {
+  const float* x;          // (rows, columns)
+  float* y;                // (out rows, columns)
+  const uint32_t* live;    // the live words of the step
+  const int32_t* out_row;  // (out rows)
+};
+__global__ void gather_kernel(GatherArgs a, GatherPointers p) {
   cuda::wait();
-  if (blockIdx.y >= min(live[sdk::kLiveOutRows], a.rows)) return;
-  const float* from = x + out_row[blockIdx.y] * a.x_stride;
+  if (blockIdx.y >= min(p.live[sdk::kLiveOutRows], a.rows)) return;
+  const float* from = p.x + p.out_row[blockIdx.y] * a.x_stride;
   for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < a.columns; i += gridDim.x * blockDim.x) {
-    y[blockIdx.y * a.y_stride + i] = from[i];
+    p.y[blockIdx.y * a.y_stride + i] = from[i];
   }
 }
 enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow };
 void gather(const GatherArgs& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.columns + kThreads - 1) / kThreads);
-  l(&gather_kernel, {.blocks = {std::min(wide, 64u), a.rows}, .threads = {kThreads}}, a, l.ptr<const float>(kGatherX),
-    l.ptr<float>(kGatherY), l.ptr<const uint32_t>(kGatherLive), l.ptr<const int32_t>(kGatherOutRow));
+  l(&gather_kernel, {.blocks = {std::min(wide, 64u), a.rows}, .threads = {kThreads}}, a,
+    GatherPointers{.x = l.ptr<const float>(kGatherX),
+                   .y = l.ptr<float>(kGatherY),
+                   .live = l.ptr<const uint32_t>(kGatherLive),
+                   .out_row = l.ptr<const int32_t>(kGatherOutRow)});
 }
 
 // A thread has a column of a sequence. A text's rows are added in their order, whatever steps they come in.
@@ -86,7 +95,7 @@ struct VerifyPointers {
   const uint32_t* live;
   const int32_t *out_row, *seq_row, *token, *parent;
 };
-// The first out row from `row` on.
+// Returns the first out row from `row` on.
 __device__ uint32_t first_out_row(const VerifyPointers& p, uint32_t outs, int32_t row) {
   uint32_t begin = 0, end = outs;
   while (begin < end) {
@@ -253,13 +262,41 @@ __global__ void draft_pass_kernel(DraftPassArgs a, DraftPassPointers p) {
     p.choice_live[i] = i == sdk::kLiveRows ? p.step_live[sdk::kLiveRows] : seqs;
   }
 }
+enum DraftPassOperand {
+  kPassNext,
+  kPassStepToken,
+  kPassStepLive,
+  kPassStepPos,
+  kPassStepSlot,
+  kPassStepKvLen,
+  kPassLive,
+  kPassToken,
+  kPassPos,
+  kPassSlot,
+  kPassParent,
+  kPassSeqRow,
+  kPassKvLen,
+  kPassOutRow,
+  kPassChoiceLive,
+  kPassChoiceRow
+};
 void draft_pass(const DraftPassArgs& a, const cuda::Launch& l) {
-  size_t i = 0;
-  const auto i32 = [&] { return l.ptr<int32_t>(i++); };
-  const auto u32 = [&] { return l.ptr<uint32_t>(i++); };
-  // In the order of the operands.
-  const DraftPassPointers p{i32(), i32(), u32(), i32(), i32(), i32(), u32(), i32(),
-                            i32(), i32(), i32(), i32(), i32(), i32(), u32(), i32()};
+  const DraftPassPointers p{.next = l.ptr<const int32_t>(kPassNext),
+                            .step_token = l.ptr<int32_t>(kPassStepToken),
+                            .step_live = l.ptr<const uint32_t>(kPassStepLive),
+                            .step_pos = l.ptr<const int32_t>(kPassStepPos),
+                            .step_slot = l.ptr<const int32_t>(kPassStepSlot),
+                            .step_kv_len = l.ptr<const int32_t>(kPassStepKvLen),
+                            .live = l.ptr<uint32_t>(kPassLive),
+                            .token = l.ptr<int32_t>(kPassToken),
+                            .pos = l.ptr<int32_t>(kPassPos),
+                            .slot = l.ptr<int32_t>(kPassSlot),
+                            .parent = l.ptr<int32_t>(kPassParent),
+                            .seq_row = l.ptr<int32_t>(kPassSeqRow),
+                            .kv_len = l.ptr<int32_t>(kPassKvLen),
+                            .out_row = l.ptr<int32_t>(kPassOutRow),
+                            .choice_live = l.ptr<uint32_t>(kPassChoiceLive),
+                            .choice_row = l.ptr<int32_t>(kPassChoiceRow)};
   l(&draft_pass_kernel, {.blocks = {1}, .threads = {kThreads}}, a, p);
 }
 
@@ -334,14 +371,22 @@ uint32_t built_arch() {
 
 void record_draft_pass(const sdk::DraftPass& longer, sdk::Recorder& rec) {
   const tenon_draft_pass& to = longer.pass;
-  Operands operands = {{to.next, TENON_READ}, {rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE}};
-  for (const uint32_t role : {TENON_STEP_LIVE, TENON_STEP_POS, TENON_STEP_SLOT, TENON_STEP_KV_LEN}) {
-    operands.push_back({rec.step(role), TENON_READ});
-  }
-  for (const tenon_tid t : {to.live, to.token, to.pos, to.slot, to.parent, to.seq_row, to.kv_len, to.out_row,
-                            to.choice_live, to.choice_row}) {
-    operands.push_back({t, TENON_WRITE});
-  }
+  const Operands operands = {{to.next, TENON_READ},
+                             {rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
+                             {rec.step(TENON_STEP_LIVE), TENON_READ},
+                             {rec.step(TENON_STEP_POS), TENON_READ},
+                             {rec.step(TENON_STEP_SLOT), TENON_READ},
+                             {rec.step(TENON_STEP_KV_LEN), TENON_READ},
+                             {to.live, TENON_WRITE},
+                             {to.token, TENON_WRITE},
+                             {to.pos, TENON_WRITE},
+                             {to.slot, TENON_WRITE},
+                             {to.parent, TENON_WRITE},
+                             {to.seq_row, TENON_WRITE},
+                             {to.kv_len, TENON_WRITE},
+                             {to.out_row, TENON_WRITE},
+                             {to.choice_live, TENON_WRITE},
+                             {to.choice_row, TENON_WRITE}};
   cuda::emit<&draft_pass>(rec, {.name = "draft_pass", .operands = operands, .chunks = {}},
                           DraftPassArgs{to.pass, to.rows_per_seq, longer.tokens(), 0});
 }

@@ -15,8 +15,8 @@ constexpr uint32_t kThreads = 256;
 
 // If a row is not as it must be, the host is told so in the place of its token, which verify_kernel wrote. The
 // blocks of a row look at a share each; whoever finds something says so, and the lower number is the one that stays.
-// That something is missing, an entry above minus infinity, is known to the last block of the row alone: each block
-// counts itself, and under each processor that it found one for, in the bytes of one number.
+// Only the last block of the row knows that an entry above minus infinity is missing: each block counts itself, and under each
+// processor that it found one for, in the bytes of one number.
 struct TellArgs {
   int64_t vocab, stride;  // a row has `vocab` logits; stride: elements to the next one
   uint32_t out_rows, sees_logits;
@@ -111,6 +111,8 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
   }
 }
 enum TellOperand { kTellLogits, kTellTold, kTellLive };
+// The operands of what a processor left, from LeftRows::operand on.
+enum LeftOperand { kLeftLogits, kLeftCount, kLeftId };
 void tell(const TellArgs& a, const cuda::Launch& l) {
   TellPointers p{};
   p.logits = l.ptr<const float>(kTellLogits);
@@ -119,9 +121,9 @@ void tell(const TellArgs& a, const cuda::Launch& l) {
   p.seen = l.zeroed<unsigned long long>();
   for (uint32_t i = 0; i < a.left.n; ++i) {
     const sdk::LeftRows& left = a.left.of[i];
-    p.left[i] = l.ptr<const float>(left.operand);
-    p.count[i] = left.counted > 0 ? l.ptr<const int32_t>(left.operand + 1) : nullptr;
-    p.id[i] = left.counted > 1 ? l.ptr<const int32_t>(left.operand + 2) : nullptr;
+    p.left[i] = l.ptr<const float>(left.operand + kLeftLogits);
+    p.count[i] = left.counted > 0 ? l.ptr<const int32_t>(left.operand + kLeftCount) : nullptr;
+    p.id[i] = left.counted > 1 ? l.ptr<const int32_t>(left.operand + kLeftId) : nullptr;
   }
   const auto share = int64_t{kThreads} * kTellUnroll;
   const auto wide = static_cast<uint32_t>((a.vocab + share - 1) / share);

@@ -40,7 +40,8 @@ struct Line {
   }
 };
 
-// A candidate for the next eviction: of two the one of the lesser pooled score, then of the lesser score, then of the older position.
+// A candidate for the next eviction. Of two, the one with the lesser pooled score goes first, then the one with the lesser score, then
+// the one with the older position.
 struct Candidate {
   float pooled = INFINITY, score = INFINITY;
   int32_t pos = INT_MAX;
@@ -154,9 +155,16 @@ __device__ void free_least(const EvictArgs& a, const Line& line, uint32_t drop) 
   }
 }
 
+// The rows of a sequence in the step, which a line has to place.
+struct SequenceRows {
+  int32_t* place;  // (rows of the step, heads) cells
+  uint32_t head;
+  int32_t first, end;  // end: after the last one
+};
+
 // Step 4: the first warp walks the cells, 32 at a time.
-__device__ void place_rows(const EvictArgs& a, const Line& line, int32_t* place, uint32_t head, int32_t first,
-                           int32_t end) {
+__device__ void place_rows(const EvictArgs& a, const Line& line, const SequenceRows& rows) {
+  const auto [place, head, first, end] = rows;
   int32_t row = first;
   for (uint32_t from = 0; from < a.cells && row < end; from += 32) {
     const uint32_t c = from + threadIdx.x;
@@ -196,7 +204,7 @@ __global__ void __launch_bounds__(kThreads) evict_kernel(EvictArgs a, Pointers p
   if (share != 1) {
     for (uint32_t c = threadIdx.x; c < a.cells; c += kThreads) line.score[c] *= share;
   }
-  if (threadIdx.x < 32) place_rows(a, line, p.place, head, first, end);
+  if (threadIdx.x < 32) place_rows(a, line, {p.place, head, first, end});
 }
 
 void evict_op(const EvictArgs& a, const cuda::Launch& l) {

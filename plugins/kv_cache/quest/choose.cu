@@ -71,17 +71,20 @@ struct Choice {
   uint32_t* bounds;  // (pages) of a KV head
 };
 
-// Row i of a sequence; false if there is none, or if its rows read everything.
-__device__ bool find_choice(const ChooseArgs& a, const ChoosePointers& p, uint32_t seq, uint32_t i, uint32_t head,
-                            Choice& found) {
-  if (seq >= p.live[sdk::kLiveSeqs] || p.seq_slot[seq] < 0) return false;
-  const auto rows = static_cast<uint32_t>(p.seq_row[seq + 1] - p.seq_row[seq]);
-  if (rows > kMostChoosing || i >= rows) return false;
-  found.row = static_cast<uint32_t>(p.seq_row[seq]) + i;
+// A KV head of row i of a sequence.
+struct RowHead {
+  uint32_t seq, i, head;
+};
+// Finds what a row chooses from. Returns false if there is no such row, or if the sequence's rows read everything.
+__device__ bool find_choice(const ChooseArgs& a, const ChoosePointers& p, const RowHead& of, Choice& found) {
+  if (p.live[sdk::kLiveSeqs] <= of.seq || p.seq_slot[of.seq] < 0) return false;
+  const auto rows = static_cast<uint32_t>(p.seq_row[of.seq + 1] - p.seq_row[of.seq]);
+  if (rows > kMostChoosing || rows <= of.i) return false;
+  found.row = static_cast<uint32_t>(p.seq_row[of.seq]) + of.i;
   if (found.row >= a.rows) return false;
-  found.slot = static_cast<uint32_t>(p.seq_slot[seq]);
+  found.slot = static_cast<uint32_t>(p.seq_slot[of.seq]);
   found.before = pages_before(static_cast<uint32_t>(p.pos[found.row]), a.page, a.pages);
-  found.bounds = p.bounds + ((size_t{seq} * a.rows_of_sequence + i) * a.heads + head) * a.pages;
+  found.bounds = p.bounds + ((size_t{of.seq} * a.rows_of_sequence + of.i) * a.heads + of.head) * a.pages;
   return true;
 }
 __device__ bool chooses_all(const ChooseArgs& a, const Choice& c) {
@@ -95,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
   cuda::wait();
   const uint32_t head = blockIdx.y, lane = threadIdx.x % 32;
   Choice c;
-  if (!find_choice(a, p, blockIdx.z / a.rows_of_sequence, blockIdx.z % a.rows_of_sequence, head, c)) return;
+  if (!find_choice(a, p, {blockIdx.z / a.rows_of_sequence, blockIdx.z % a.rows_of_sequence, head}, c)) return;
   if (chooses_all(a, c)) return;
   const float* q = p.q + c.row * a.q_row + size_t{head} * a.group * a.dim;
   const uint32_t first = (blockIdx.x * kWarps + threadIdx.x / 32) * kPagesOfWarp;
@@ -188,7 +191,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   }
   Choice c;
-  for (uint32_t i = 0; find_choice(a, p, seq, i, head, c); ++i) {
+  for (uint32_t i = 0; find_choice(a, p, {seq, i, head}, c); ++i) {
     int32_t* list = list_of(c.row);
     const uint32_t n = min(c.before, a.most_pages - kAlways);
     if (chooses_all(a, c)) {

@@ -23,9 +23,16 @@ namespace detail {
 
 inline constexpr uint32_t kMomentsTile = 128, kMomentsRows = 16, kMomentsThreads = 256, kOwn = 8;
 
-// x of kMomentsRows rows and a tile of columns; zeros after the live rows and after the last column.
-__device__ inline void stage_columns(const MomentsArgs& a, const float* x, uint32_t live, uint32_t row, uint32_t first,
+// Rows of x, of which kMomentsRows are staged.
+struct MomentsX {
+  const float* x;  // (rows, k)
+  uint32_t live;   // so many rows are live
+  uint32_t row;    // the first of those that are staged
+};
+// Stages a tile of columns, from column `first` on; zeros stand after the live rows and after the last column.
+__device__ inline void stage_columns(const MomentsArgs& a, const MomentsX& rows, uint32_t first,
                                      float (&to)[kMomentsRows][kMomentsTile]) {
+  const auto [x, live, row] = rows;
   for (uint32_t at = threadIdx.x; at < kMomentsRows * kMomentsTile; at += kMomentsThreads) {
     const uint32_t r = at / kMomentsTile, c = at % kMomentsTile;
     const bool there = row + r < live && first + c < a.k;
@@ -46,8 +53,8 @@ static __global__ void __launch_bounds__(kMomentsThreads)
   cuda::wait();
   const uint32_t live = min(*live_rows, a.rows);
   for (uint32_t row = 0; row < live; row += kMomentsRows) {
-    stage_columns(a, x, live, row, i0, of_i);
-    stage_columns(a, x, live, row, j0, of_j);
+    stage_columns(a, {x, live, row}, i0, of_i);
+    stage_columns(a, {x, live, row}, j0, of_j);
     __syncthreads();
 #pragma unroll
     for (uint32_t r = 0; r < kMomentsRows; ++r) {

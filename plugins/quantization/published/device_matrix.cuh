@@ -55,8 +55,20 @@ struct BatchLayout {
   uint64_t zeros_at(uint64_t rows) const { return codes_at(rows) + rows * k; }
 };
 
+// A group of a row of a segment, where the segment's scales begin.
+struct GroupPlace {
+  uint8_t* scales;
+  uint32_t row;    // its number in the tile
+  uint32_t group;  // its number in the segment
+};
+struct GroupValues {
+  const float* scale;  // one scale, or a scale and an offset
+  uint32_t zero;       // a zero point, or a scale in e4m3
+};
 template <class Scales>
-__device__ void put_group(Scales, uint8_t* scales, uint32_t row, uint32_t group, const float* scale, uint32_t zero) {
+__device__ void put_group(const GroupPlace& at, const GroupValues& values) {
+  const auto [scales, row, group] = at;
+  const auto [scale, zero] = values;
   uint8_t* to = scales + Scales::byte_offset(row, group);
   if constexpr (std::is_same_v<Scales, cuda::FloatScales>) {
     *reinterpret_cast<float*>(to) = *scale;
@@ -96,8 +108,9 @@ __global__ void pack_kernel(const cuda::LoadedRows rows, const RowBatch batch, f
       if (k % F::kGroup != 0) continue;
       const bool there = k < rows.k;
       const uint32_t group = k / batch.group;
-      put_group(typename F::Scales{}, segment + F::kScales, in_tile, k % F::kSegmentK / F::kGroup,
-                there ? scale + batch.each * group : kNoScale, there && batch.zero != nullptr ? zero[group] : 0);
+      put_group<typename F::Scales>(
+          {segment + F::kScales, in_tile, k % F::kSegmentK / F::kGroup},
+          {there ? scale + batch.each * group : kNoScale, there && batch.zero != nullptr ? uint32_t{zero[group]} : 0U});
     }
   }
   if constexpr (F::kRowScales) {

@@ -24,126 +24,78 @@
 #include <algorithm>
 
 #include "tenon/cuda/block_size.h"
-#include "tenon/cuda/matvec_block.cuh"
+#include "tenon/cuda/matvec_stages.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 
 namespace tenon::cuda {
 
-// More than 4 rows take the registers of two blocks. The stages follow each other in one function, since what they share
-// lives in registers: the machine code depends on the compiler seeing them together.
+// More than 4 rows take the registers of two blocks. The stages are those of matvec_stages.cuh; the inner loop stands here.
 template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false, bool kPaired = true>
 __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
-  using X = std::conditional_t<kShared, SharedRow<F>, GlobalRows<F, kRowBlocks, kPaired>>;
-  using Ring = WarpRing<F::kSegmentBytes, kTiles>;
-  static_assert(Multiplies<F, X, kTiles, kRowBlocks>);
-  constexpr uint32_t kRows = X::kRows, kOutputs = kTiles * kTileRows * kRows;
-  using Output = detail::ThreadOutput<kRows>;
+  using S = detail::MatvecShape<F, kTiles, kRowBlocks, kShared, kRouted, kPaired>;
   extern __shared__ __align__(128) uint8_t memory[];
   trigger();
 
   // ---- prime the ring, before the wait ----
-  const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0), lane = lane_id(), segments = segments_of<F>(a.k);
-  const uint32_t tiles = a.map.tiles(), first = tiles * blockIdx.x / gridDim.x,
-                 last = tiles * (blockIdx.x + 1) / gridDim.x;  // the block's, last excluded
-  const MatvecLayout at = matvec_layout<F, kTiles, kShared>(a.k, kRows, a.stages);
-  WeightFeed<F, kTiles> feed(Ring(shared_address(memory + at.barriers) + Barrier::kBytes * a.stages * warp,
-                                  shared_address(memory) + Ring::kStageBytes * a.stages * warp, a.stages),
-                             SegmentWalk<F, kTiles>(first, last, segments, warp), segments);
+  const detail::MatvecBlock<S> block(a, p, memory);
+  typename S::Feed feed = block.make_feed();
   if constexpr (!kRouted) feed.prime(p.weights, a.stages);
-  uint8_t* const stage = memory + at.x;
-  const RowSource source{kRouted && kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments};
-  if (kShared && p.norm != nullptr) stage_norm<F>(source, warp, stage);
-  if constexpr (kMakesTable<F> && !kSparse<F>) {
-    make_table<F>();
-    __syncthreads();
-  }
+  uint8_t* const stage = memory + block.at.x;
+  const RowSource source = block.x_source();
+  detail::stage_constants<S>(block, source, stage);
   wait();
 
   // ---- choose the matrices: the step itself may have chosen the experts, so their weights are known only now ----
-  const BlockRows<kRouted, kShared> block_rows(p);
+  const typename S::Rows block_rows(p);
   const uint8_t* weights = p.weights;
   const float* scales = p.scales;
-  uint32_t multiplied = segments;  // of a tile; 0 for rows without an expert
+  uint32_t multiplied = block.segments;  // segments of a tile; 0 for rows without an expert
   if constexpr (kRouted) {
     const int32_t expert = block_rows.expert(a.experts);
     if (block_rows[0] >= min(*p.live, a.rows)) return;  // a padding row, or no group of rows
     if (expert < 0) {
       multiplied = 0;
     } else {
-      weights += static_cast<uint32_t>(expert) * (tiles * feed.tile_bytes());
-      if constexpr (F::kRowScales) scales += static_cast<uint32_t>(expert) * (tiles * kTileRows);
+      weights += static_cast<uint32_t>(expert) * (block.tiles * feed.tile_bytes());
+      if constexpr (F::kRowScales) scales += static_cast<uint32_t>(expert) * (block.tiles * kTileRows);
       feed.prime(weights, a.stages);
     }
   }
 
-  // ---- prepare x: (1, k) in shared memory, or (kRows, k) that were prepared in device memory ----
-  auto* partials = reinterpret_cast<float*>(memory + at.partials);  // [pair % 2][warp][output]
-  auto* squares = reinterpret_cast<float*>(memory + at.squares);    // [warp]
+  // ---- prepare x: (kRows, k) ----
+  auto* partials = reinterpret_cast<float*>(memory + block.at.partials);  // [pair % 2][warp][kOutputs]
+  auto* squares = reinterpret_cast<float*>(memory + block.at.squares);    // [warp]
   ShareSums share;
   const PreparedRows<F> rows(a.k, kRowBlocks, kPaired);
   const uint8_t* prepared = kRouted && !kShared ? p.prepared + blockIdx.y * rows.bytes() : p.prepared;
-  X x = [&] {
-    if constexpr (kShared) {
-      auto* sums = reinterpret_cast<float*>(memory + at.sums);
-      share = prepare_share<F>(source, warp, stage, detail::SharedRowSink<F>{stage, sums});
-      return X(stage, sums);
-    } else {
-      return X(prepared, rows);
-    }
-  }();
-
-  const uint32_t live = min(*p.live, a.rows);
+  typename S::X x = detail::prepare_x<S>(block, {source, stage, prepared, rows}, share);
+  const detail::LiveOutputs<S> outputs{block_rows, block.last, min(*p.live, a.rows)};
   float factor = 1;  // the norm's, for the thread's output
   uint32_t pair = 0;
-  for (uint32_t tile = first; tile < last; tile += kTiles, ++pair) {
-    const auto exists = [&](const Output& o) {
-      return o.output < kOutputs && o.packed_row < last * kTileRows && block_rows[o.row] < live;
-    };
+  for (uint32_t tile = block.first; tile < block.last; tile += kTiles, ++pair) {
     detail::OutputTerms terms;
-    if (const Output o(pair, tile); exists(o)) {
+    if (const typename S::Output o(pair, tile); outputs.has(o)) {
       terms = detail::load_terms<F>(a, p, scales, o.packed_row, block_rows[o.row]);
       if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(prepared + rows.factors())[o.row];
     }
-
-    // ---- multiply: the warp's k of (kTiles * 16 rows of weights, k) x (k, kRows) ----
-    float acc[kTiles][kRowBlocks][kSumsOf<F, X>] = {};
-    for (uint32_t s = warp; s < multiplied; s += kMatvecWarps) {
+    typename S::Sums acc = {};  // multiply: the warp's k of (kTiles * 16 rows of weights, k) x (k, kRows)
+    for (uint32_t s = block.warp; s < multiplied; s += kMatvecWarps) {
       x.seek(s);
       uint32_t segment[kTiles] = {feed.front()};  // by tile: addresses in shared memory
       if (kTiles == 2) segment[kTiles - 1] = segment[0] + (kTiles - 1) * F::kSegmentBytes;
-      tile + kTiles <= last ? F::template multiply<kTiles>(acc, segment, x) : F::template multiply<1>(acc, segment, x);
+      tile + kTiles <= block.last ? F::template multiply<kTiles>(acc, segment, x)
+                                  : F::template multiply<1>(acc, segment, x);
       __syncwarp();
       feed.refill(weights);
     }
-
-    // ---- reduce: each warp leaves its sums, [tile of the pair][row][16 rows of the tile] ----
-    if (kShared && pair == 0) {
-      if (F::kTotal) share.total = detail::warp_sum(share.total);
-      if (p.norm != nullptr) share.square = detail::warp_sum(share.square);
-      if (lane == 0) squares[warp] = share.square;
-    }
-    float* own = partials + (pair % 2 * kMatvecWarps + warp) * kOutputs;
-    const auto* infos = reinterpret_cast<const RowInfo*>(prepared + rows.info());  // [row][warp]; not of a shared row
-    if constexpr (kPaired) {
-      detail::leave_paired<F, X>(acc, share, infos + warp, own);
-    } else {
-      detail::leave_unpaired<F>(acc, infos + warp, own);
-    }
-    __syncthreads();
+    detail::reduce<S>(block, pair, {partials, squares, prepared, rows}, share, acc);
     if (kShared && pair == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
-
-    // ---- write: a thread has an output of the pair; whole warps, for the shuffle ----
-    if (const Output o(pair, tile); o.output < (kOutputs + 31) / 32 * 32) {
-      const float* from = partials + pair % 2 * kMatvecWarps * kOutputs + min(o.output, kOutputs - 1);
-      float sum = detail::sum_of_warps<kOutputs>(from);
-      if (kRouted && multiplied == 0) sum = 0;  // formats add the sum of x, which is not 0
-      float v = sum * factor * terms.scale + terms.addend;
-      if (a.silu != 0) v = detail::silu_multiplied(v);
-      const uint32_t column = a.map.column(o.packed_row);
-      const bool gate = a.silu == 0 || o.packed_row % kTileRows < 8;
-      if (exists(o) && gate && column != UINT32_MAX) p.y[block_rows[o.row] * a.y_stride + column] = v;
+    if (const typename S::Output o(pair, tile); o.output < (S::kOutputs + 31) / 32 * 32) {
+      float sum = detail::sum_of_pair<S>(partials, pair, o);
+      if (kRouted && multiplied == 0) sum = 0;  // there is no expert; formats add the sum of x, which is not 0
+      detail::write<S>(a, p, o, sum * factor * terms.scale + terms.addend, outputs);
     }
   }
 }
@@ -193,11 +145,11 @@ class Matvec {
 
  public:
   static constexpr const char* kName = "gemv";
-  // The classes of blocks (TENON_BLOCKS_*) that multiply x as it is; 0: x has to be prepared.
+  // Returns the classes of blocks (TENON_BLOCKS_*) that multiply x as it is; 0: x has to be prepared.
   static uint32_t direct_classes(const MatvecArgs& a) {
     return (in_shared<1>(a, false) ? TENON_BLOCKS_SMALL : 0) | (in_shared<1>(a, true) ? TENON_BLOCKS_LARGE : 0);
   }
-  // The class of those that multiply prepared x.
+  // Returns the class of those that multiply prepared x.
   static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_LARGE; }
   static uint64_t prepared_bytes(const MatvecArgs& a) {
     uint64_t bytes = 0;
@@ -242,11 +194,11 @@ class Matvec {
     if (a.rows <= kPairedRows) return use.template operator()<2, true>();
     if constexpr (std::is_void_v<typename F::Half>) use.template operator()<4, true>();
   }
-  // Dynamic ones: a table comes besides.
+  // These are dynamic; a table comes besides.
   static uint32_t block_bytes(const MatvecArgs& a, bool large) {
     return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) - kMatvecTableBytes<F>;
   }
-  // The stages of a ring that a block has room for; rows as matvec_layout() has them.
+  // Returns for how many stages of a ring a block has room. `rows` is as matvec_layout() has it.
   template <int kOwnTiles, bool kShared>
   static uint32_t stages(const MatvecArgs& a, uint32_t rows, bool large) {
     const MatvecLayout none = matvec_layout<F, kOwnTiles, kShared>(a.k, rows, 0);

@@ -1,0 +1,151 @@
+// The stages of matvec_kernel, which matvec.cuh describes, in their order; its inner loop stands in the kernel. All are inlined,
+// since the variables that they share live in registers: the machine code is that of one function. It depends even on the order in
+// which the kernel computes its variables, so a change here is compared by its counts (tests/speed/kernels.csv).
+#pragma once
+
+#include "tenon/cuda/matvec_block.cuh"
+
+namespace tenon::cuda::detail {
+
+// A kernel is compiled for these.
+template <PackedFormat F, int kTilesTogether, int kBlocksOfRows, bool kInShared, bool kIsRouted, bool kInPairs>
+struct MatvecShape {
+  using Format = F;
+  using X = std::conditional_t<kInShared, SharedRow<F>, GlobalRows<F, kBlocksOfRows, kInPairs>>;
+  static_assert(Multiplies<F, X, kTilesTogether, kBlocksOfRows>);
+  static constexpr int kTiles = kTilesTogether, kRowBlocks = kBlocksOfRows;
+  static constexpr bool kShared = kInShared, kRouted = kIsRouted, kPaired = kInPairs;
+  static constexpr uint32_t kRows = X::kRows;                       // rows of x
+  static constexpr uint32_t kOutputs = kTiles * kTileRows * kRows;  // a tile pair has so many
+  using Ring = WarpRing<F::kSegmentBytes, kTiles>;
+  using Feed = WeightFeed<F, kTiles>;
+  using Rows = BlockRows<kRouted, kShared>;
+  using Output = ThreadOutput<kRows>;
+  // A warp's sums of a tile pair: for each tile and row block a fragment of (16 rows of weights, the rows of x).
+  using Sums = float[kTiles][kRowBlocks][kSumsOf<F, X>];
+};
+
+// Every stage of a block knows these.
+template <class S>
+struct MatvecBlock {
+  const MatvecArgs& a;
+  const MatvecPointers& p;
+  uint8_t* memory;  // shared memory, in the layout `at`
+  uint32_t warp, lane;
+  uint32_t segments;     // a tile has so many
+  uint32_t tiles;        // the matrix has so many
+  uint32_t first, last;  // the block's tiles, last excluded
+  MatvecLayout at;
+
+  __device__ __forceinline__ MatvecBlock(const MatvecArgs& args, const MatvecPointers& pointers, uint8_t* shared)
+      : a(args),
+        p(pointers),
+        memory(shared),
+        warp(__shfl_sync(~0U, threadIdx.x / 32, 0)),
+        lane(lane_id()),
+        segments(segments_of<typename S::Format>(args.k)),
+        tiles(args.map.tiles()),
+        first(tiles * blockIdx.x / gridDim.x),
+        last(tiles * (blockIdx.x + 1) / gridDim.x),
+        at(matvec_layout<typename S::Format, S::kTiles, S::kShared>(args.k, S::kRows, args.stages)) {}
+
+  // Makes the warp's ring, (stages, kTiles segments), which is empty.
+  __device__ __forceinline__ typename S::Feed make_feed() const {
+    using Ring = typename S::Ring;
+    return {Ring(shared_address(memory + at.barriers) + Barrier::kBytes * a.stages * warp,
+                 shared_address(memory) + Ring::kStageBytes * a.stages * warp, a.stages),
+            SegmentWalk<typename S::Format, S::kTiles>(first, last, segments, warp), segments};
+  }
+  __device__ __forceinline__ RowSource x_source() const {
+    return {S::kRouted && S::kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments};
+  }
+};
+
+// Before the wait: brings the norm's weights, (k) f32, to where x will be prepared, and makes the format's table.
+template <class S>
+__device__ __forceinline__ void stage_constants(const MatvecBlock<S>& b, const RowSource& source, uint8_t* stage) {
+  using F = typename S::Format;
+  if (S::kShared && b.p.norm != nullptr) stage_norm<F>(source, b.warp, stage);
+  if constexpr (kMakesTable<F> && !kSparse<F>) {
+    make_table<F>();
+    __syncthreads();
+  }
+}
+
+// x is prepared here.
+template <class S>
+struct PreparedX {
+  const RowSource& source;
+  uint8_t* stage;           // (1, k), in shared memory
+  const uint8_t* prepared;  // (kRows, k) in device memory, as `rows` says
+  const PreparedRows<typename S::Format>& rows;
+};
+// Returns x. One row is prepared in shared memory, where each warp does the k that it will multiply itself: `share` gets
+// the sums of these. Several rows are prepared already.
+template <class S>
+__device__ __forceinline__ typename S::X prepare_x(const MatvecBlock<S>& b, const PreparedX<S>& x, ShareSums& share) {
+  using F = typename S::Format;
+  if constexpr (S::kShared) {
+    auto* sums = reinterpret_cast<float*>(b.memory + b.at.sums);  // [group]
+    share = prepare_share<F>(x.source, b.warp, x.stage, SharedRowSink<F>{x.stage, sums});
+    return typename S::X(x.stage, sums);
+  } else {
+    return typename S::X(x.prepared, x.rows);
+  }
+}
+
+// The 16 warps' sums meet here.
+template <class S>
+struct Reduction {
+  float* partials;          // [pair % 2][warp][tile of the pair][row][16 rows of the tile], in shared memory
+  float* squares;           // [warp] sums of x * x, in shared memory
+  const uint8_t* prepared;  // as PreparedX has it
+  const PreparedRows<typename S::Format>& rows;
+};
+// Each warp leaves its sums of a tile pair: acc becomes (kTiles, kRows, 16 rows of weights) in shared memory. `pair` counts
+// the block's pairs. After the first one `share` is that of the whole warp.
+template <class S>
+__device__ __forceinline__ void reduce(const MatvecBlock<S>& b, uint32_t pair, const Reduction<S>& to, ShareSums& share,
+                                       const typename S::Sums& acc) {
+  using F = typename S::Format;
+  if (S::kShared && pair == 0) {
+    if (F::kTotal) share.total = warp_sum(share.total);
+    if (b.p.norm != nullptr) share.square = warp_sum(share.square);
+    if (b.lane == 0) to.squares[b.warp] = share.square;
+  }
+  float* own = to.partials + (pair % 2 * kMatvecWarps + b.warp) * S::kOutputs;
+  // [row][warp]; a row in shared memory has none.
+  const auto* infos = reinterpret_cast<const RowInfo*>(to.prepared + to.rows.info());
+  if constexpr (S::kPaired) {
+    leave_paired<F, typename S::X>(acc, share, infos + b.warp, own);
+  } else {
+    leave_unpaired<F>(acc, infos + b.warp, own);
+  }
+  __syncthreads();
+}
+
+// These rows of y are computed.
+template <class S>
+struct LiveOutputs {
+  const typename S::Rows& rows;
+  uint32_t last, live;  // the block's last tile, excluded, and the step's live rows
+  __device__ __forceinline__ bool has(const typename S::Output& o) const {
+    return o.output < S::kOutputs && o.packed_row < last * kTileRows && rows[o.row] < live;
+  }
+};
+// Returns the sum of what the warps left of a thread's output of a pair. Some threads have no output; they get another's.
+template <class S>
+__device__ __forceinline__ float sum_of_pair(const float* partials, uint32_t pair, const typename S::Output& o) {
+  return sum_of_warps<S::kOutputs>(partials + pair % 2 * kMatvecWarps * S::kOutputs + min(o.output, S::kOutputs - 1));
+}
+// Writes v, the thread's output, after SiLU if there is that. Whole warps call it, for the shuffle.
+template <class S>
+__device__ __forceinline__ void write(const MatvecArgs& a, const MatvecPointers& p, const typename S::Output& o,
+                                      float v, const LiveOutputs<S>& live) {
+  if (a.silu != 0) v = silu_multiplied(v);
+  const uint32_t column = a.map.column(o.packed_row);
+  const bool gate = a.silu == 0 || o.packed_row % kTileRows < 8;
+  if (live.has(o) && gate && column != UINT32_MAX) p.y[live.rows[o.row] * a.y_stride + column] = v;
+}
+
+}  // namespace tenon::cuda::detail
