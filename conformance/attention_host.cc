@@ -92,7 +92,7 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
     cached.stored_k = cached.k = randoms(random, cells * c.kv_heads * c.k_dim, 2);
     cached.stored_v = cached.v = randoms(random, cells * c.kv_heads * c.v_dim, 1);
   }
-  // Cells of before the step hold keys as they are; those of its rows are prepared.
+  // Cells from before the step hold keys as they are; those of the step's rows are prepared.
   for (const Row& row : rows_) {
     for (uint32_t h = 0; h < c.kv_heads; ++h) {
       prepare(&cached_[row.sequence].stored_k[(size_t{row.place} * c.kv_heads + h) * c.k_dim], row.position, k_weight_);
@@ -122,7 +122,7 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
   sinks_ = randoms(random, c.q_heads, 4);
 }
 
-// Norm and rope of one head, where they are attention's.
+// Applies norm and rope to one head, where attention does them.
 void AttentionHost::prepare(float* x, int32_t position, const std::vector<float>& weight) const {
   if (!case_.append) return;
   if (case_.norm) {
@@ -228,7 +228,7 @@ tenon_status AttentionHost::claim(const Component& attention, std::string* why) 
   return status;
 }
 
-// The cache in a runner's memory.
+// This holds the cache in a runner's memory.
 struct AttentionHost::Placed {
   tenon_kv_format format;
   tenon_kv_view view;
@@ -250,7 +250,7 @@ AttentionHost::Placed AttentionHost::place(OpRunner& host, const How& how) const
     uint32_t dim;                        // floats of a head in `values`
     std::vector<float> Cached::*values;  // (cells, kv_heads, dim)
   };
-  // A plane of rows, filled by store(where, row), which gets a head of `values`. The rest is NaN.
+  // Makes a plane of rows by store(where, row), which gets a head of `values`. The rest is NaN.
   const auto fill = [&](const PlaneRows& rows, int64_t(&stride)[3], const auto& store) {
     const auto& [codec, stored, dim, values] = rows;
     const tenon_tensor t = cell_major_ ? sdk::tensor(codec, {n_pages_, room, c.kv_heads, stored})
@@ -291,7 +291,7 @@ AttentionHost::Placed AttentionHost::place(OpRunner& host, const How& how) const
   return placed;
 }
 
-// The step's rows: queries, and the keys and values beside them where attention appends. Padding is NaN.
+// Makes the step's rows: queries, and the keys and values beside them where attention appends. Padding is NaN.
 tenon_tid AttentionHost::queries(OpRunner& host, const How& how) const {
   const AttentionCase& c = case_;
   const int64_t q_columns = int64_t{c.q_heads} * c.k_dim, k_columns = int64_t{c.kv_heads} * c.k_dim;
@@ -327,7 +327,7 @@ void AttentionHost::write_step(OpRunner& host, const How& how) const {
   host.set_live(how.end - how.begin, seqs);
   int32_t first = 0;
   for (uint32_t s = 0; s < seqs; ++s) {
-    // Rows of the step that run earlier are in the cache by then.
+    // The cache already has the rows of the step that run earlier.
     uint32_t before = case_.sequences[s].before;
     for (uint32_t i = 0; i < how.begin; ++i) before += rows_[i].sequence == s ? 1 : 0;
     host.step_i32(TENON_STEP_KV_LEN)[slot_[s]] = static_cast<int32_t>(before);

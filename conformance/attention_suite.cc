@@ -13,7 +13,7 @@
 namespace tenon::conformance {
 namespace {
 
-// Heads that do not fill vectors, and groups of query heads.
+// Adds heads that do not fill vectors, and groups of query heads.
 void add_sizes(std::vector<AttentionCase>& all) {
   for (const uint32_t dim : {1, 3, 64, 80, 96, 128, 256}) {
     all.push_back({.name = "dim" + std::to_string(dim),
@@ -64,7 +64,7 @@ void add_steps(std::vector<AttentionCase>& all) {
                  .page_tokens = 8});
 }
 
-// Windows, soft caps and sinks.
+// Adds windows, soft caps and sinks.
 void add_masks(std::vector<AttentionCase>& all) {
   for (const uint32_t window : {1, 2, 64, 100, 300}) {
     all.push_back({.name = "window" + std::to_string(window),
@@ -95,7 +95,7 @@ void add_masks(std::vector<AttentionCase>& all) {
                  .softcap = 30});
 }
 
-// Rows that see only the rows that they follow.
+// Adds sequences each of whose rows sees only the rows that it follows.
 void add_drafts(std::vector<AttentionCase>& all) {
   all.push_back(
       {.name = "chain_of_drafts", .q_heads = 2, .k_dim = 16, .v_dim = 16, .sequences = {{255, 6}}, .tree = true});
@@ -114,7 +114,7 @@ void add_drafts(std::vector<AttentionCase>& all) {
                  .tree = true});
 }
 
-// The same cases in half precision.
+// Adds the same cases in half precision.
 void add_halves(std::vector<AttentionCase>& all) {
   const size_t n = all.size();
   for (size_t i = 0; i < n; ++i) {
@@ -181,7 +181,7 @@ double tolerance(const Component& attention, tenon_format codec) {
   return codec == TENON_F16 ? 5e-3 : 3e-2;
 }
 
-// The error of a row, relative to the row's largest value.
+// Requires that the error of each row is small, relative to the row's largest value.
 void require_near(const std::vector<float>& got, const std::vector<double>& want, size_t columns, double tolerance) {
   require(got.size() == want.size(), "answers " + std::to_string(got.size()) + " values");
   for (size_t row = 0; row < got.size(); row += columns) {

@@ -14,7 +14,7 @@ namespace tenon::conformance {
 
 namespace {
 
-// Tensors with their bytes, which put() fills.
+// This collects tensors with their bytes, which put() fills.
 class Tensors {
  public:
   uint8_t* add(const tenon_stored& stored) {
@@ -29,7 +29,7 @@ class Tensors {
   FileMatrix matrix;
 };
 
-// Bits of a number, from bit `at` on of 32-bit words that stand `stride` words apart.
+// Writes the bits of a number from bit `at` on of 32-bit words that stand `stride` words apart.
 void put_bits(uint8_t* words, uint64_t stride, uint64_t at, uint32_t n, uint32_t value) {
   for (uint32_t b = 0; b < n; ++b) {
     const uint64_t bit = at + b, byte = bit / 32 * stride * 4 + bit % 32 / 8;
@@ -40,7 +40,7 @@ template <class T>
 void put(uint8_t* to, uint64_t i, T value) {
   std::memcpy(to + i * sizeof(T), &value, sizeof(T));
 }
-// A scale in a format, rounded to it.
+// Draws a scale, stores it in a format and returns it as it is rounded to that.
 float put_scale(uint8_t* to, uint64_t i, tenon_format format, Random& random) {
   const float drawn = std::uniform_real_distribution<float>(0.005F, 0.05F)(random);
   if (format == TENON_F32) put(to, i, drawn);
@@ -50,7 +50,7 @@ float put_scale(uint8_t* to, uint64_t i, tenon_format format, Random& random) {
   return format == TENON_F16 ? sdk::half_to_float(bits) : sdk::bf16_to_float(bits);
 }
 
-// Integers in groups: codes and zero points from 0 on, and scales.
+// This holds integers in groups: codes and zero points from 0 on, and scales.
 struct Groups {
   int64_t n, k, groups;
   uint32_t bits;
@@ -192,7 +192,7 @@ FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& 
 
 namespace {
 
-// An e4m3 number: sign, four bits of exponent with a bias of 7, three of mantissa.
+// Decodes an e4m3 number: sign, four bits of exponent with a bias of 7, three of mantissa.
 double e4m3(uint32_t code) {
   const uint32_t exponent = code >> 3 & 15, mantissa = code & 7;
   const double magnitude =
@@ -231,7 +231,7 @@ FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random) {
 
 namespace {
 
-// bitsandbytes' sixteen values.
+// Returns bitsandbytes' sixteen values.
 std::vector<double> four_bits(bool normal) {
   if (normal) {
     return {-1.0,
@@ -317,7 +317,7 @@ FileMatrix int8(int64_t n, int64_t k, Random& random) {
 
 namespace {
 
-// An e2m1 number: sign, two bits of exponent with a bias of 1, one of mantissa.
+// Decodes an e2m1 number: sign, two bits of exponent with a bias of 1, one of mantissa.
 double e2m1(uint32_t code) {
   const uint32_t exponent = code >> 1 & 3, mantissa = code & 1;
   const double magnitude = exponent == 0 ? mantissa / 2.0 : (1 + mantissa / 2.0) * std::exp2(int(exponent) - 1);

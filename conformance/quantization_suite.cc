@@ -17,8 +17,8 @@ namespace {
 // A scheme's sums may differ so much from those in float64, relative; it is wide enough for activations in 8 bits, of which floats
 // are off by a sixteenth of themselves at most.
 constexpr double kTolerance = 6e-2;
-// The same where a row of x is of zeros and of one other number, which every rounding of activations keeps: weights may still become
-// halves, and sums are in f32.
+// This is the tolerance where a row of x is of zeros and of one other number, which every rounding of activations
+// keeps: weights may still become halves, and sums are in f32.
 constexpr double kUnroundedTolerance = 2e-3;
 
 void require_close(const std::vector<float>& got, const std::vector<double>& wanted, const std::string& what,
@@ -45,7 +45,7 @@ bool takes(const Component& scheme, const SiteCase& site) {
   return scheme.table<tenon_quantization>().claim(scheme.self(), &d.linear, &bounds, &claim, nullptr) == TENON_OK;
 }
 
-// Matrices in the first format that the scheme takes, or in the first form of published checkpoints.
+// Returns matrices in the first format that the scheme takes, or in the first form of published checkpoints.
 std::optional<SiteCase> taken_site(const Subject& subject, uint32_t experts) {
   const std::unique_ptr<Component> component = subject.open();
   for (const tenon_format format : kFileFormats) {
@@ -131,7 +131,7 @@ void looks_up_rows(const Subject& subject) {
   require_close(site.embed(index), wanted, "rows that are looked up");
 }
 
-// Sequences of a row each, of which a promise of more rows is kept all the same (tenon_quantization).
+// A promise of more rows is kept all the same for so many sequences of a row each (tenon_quantization).
 constexpr uint32_t kSteadySequences = 4;
 
 void a_row_alone(const Subject& subject) {

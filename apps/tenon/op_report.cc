@@ -10,7 +10,7 @@ namespace {
 
 constexpr const char* kBetween = "between steps";
 
-// A line of the table, as text. The first three stand at the left of their columns.
+// This holds a line of the table, as text. The first three columns are aligned to the left.
 struct OpLine {
   std::string path, component = {}, op = {};
   std::string calls = {}, us = {}, share = {}, bytes = {}, gbps = {};

@@ -18,7 +18,7 @@ struct Heads {
   uint32_t q, kv, dim;
 };
 
-// `rows` rows at the end of `context` tokens in one page.
+// Times `rows` rows at the end of `context` tokens in one page.
 void attend(benchmark::State& state, Heads heads, uint32_t context, uint32_t rows, tenon_format codec) {
   const Component attention("attention", "flash");
   OpRunner host(OpRunner::bounds({.rows = rows, .kv_len = context}));

@@ -1,6 +1,6 @@
-// Products of one to 256 rows with packed weights on a GPU: the four of each layer of Llama-2-7B as one captured graph
-// with programmatic dependent launch, all layers' weights lying apart, and each shape by itself. Beside them the
-// memory's own speed, measured by a kernel that only reads.
+// This times products of one to 256 rows with packed weights on a GPU: the four of each layer of Llama-2-7B as one
+// graph with programmatic dependent launch, all layers' weights lying apart, and each shape by itself. Beside them it
+// measures the memory's own speed by a kernel that only reads.
 //
 //   gemv_benchmark [--format bf16|int8|int4|all] [--stages N] [--tiles 1|2]
 //                  [--chunk 1|2] [--grid N] [--rows N] [--layers N] [--plain] [--unpaired]
@@ -29,7 +29,7 @@ struct Options {
   bool plain = false, sweep = false, unpaired = false;
 };
 
-// Bits as random as weights', since what memory costs in power depends on them. That some are NaN changes no time.
+// Makes bits as random as weights', since what memory costs in power depends on them. NaNs cost no time.
 __global__ void fill_kernel(uint4* to, size_t count) {
   const size_t stride = size_t{gridDim.x} * blockDim.x;
   for (size_t i = size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += stride) {
@@ -41,7 +41,7 @@ __global__ void fill_kernel(uint4* to, size_t count) {
   }
 }
 
-// Random memory, handed out piece by piece.
+// This hands out random memory piece by piece.
 class Arena {
  public:
   explicit Arena(size_t bytes) : bytes_(bytes) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(512) read_kernel(const uint4* from, size_t cou
   if (sum == 0x12345678) *sink = sum;
 }
 
-// The least and the median of some repeats of what `enqueue` puts on the stream, as a graph.
+// This has the least and the median of some repeats of what `enqueue` puts on the stream, as a graph.
 struct Time {
   double least, median;
 };
@@ -177,7 +177,7 @@ class Chain {
       print(kLayer[s].name, one, bytes_[s] * b_.options.layers, b_.options.layers);
     }
   }
-  // The chain alone, on a line.
+  // Times the chain alone, and prints it on a line.
   void run_short() const {
     double all = 0;
     for (const double bytes : bytes_) all += bytes;

@@ -1,5 +1,5 @@
-// Linear layers of every scheme on one thread. gemv: one row, stored bytes read a second; the small shape lies in the
-// caches, the large one (more than 32 MB a call for most formats) mostly in memory. gemm: many rows, FLOP a second.
+// This times linear layers of every scheme on one thread. gemv: one row, stored bytes read a second; the small shape
+// lies in caches, the large one (over 32 MB a call for most formats) mostly in memory. gemm: many rows, FLOP a second.
 // Shares are of what one core does at most (peaks.h): in the caches a gemv may pass the memory's. Schemes that multiply x in 16
 // bits by dot products of bytes have a second row, NAME_f32, which is what they do on a machine without these.
 // gemv_memory: copies of a matrix of a model of 1B parameters, more than caches hold, by one thread and by two, each with its own.
@@ -63,7 +63,7 @@ Make published(const conformance::PublishedForm& form) {
   };
 }
 
-// One site of one matrix, loaded and recorded, once for each copy.
+// This is one site of one matrix, loaded and recorded, once for each copy.
 class Layer {
  public:
   Layer(const std::string& scheme, const std::vector<Setting>& settings, const Stored& stored, const Shape& shape,

@@ -1,4 +1,4 @@
-// Tenon against transformers: logits and greedy tokens of small checkpoints, and SmolLM2's text. See README.md.
+// This compares logits and greedy tokens of small checkpoints, and SmolLM2's text, with transformers'. See README.md.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -74,7 +74,7 @@ constexpr const char* kWithExperts[] = {"tiny-mixtral", "tiny-qwen3-moe", "tiny-
 
 constexpr const char* kMade = "tiny-made";
 
-// The file that llama.cpp's converter makes of a checkpoint with stacked experts.
+// llama.cpp's converter makes this file of a checkpoint with stacked experts.
 constexpr const char *kStacked = "tiny-gpt-oss", *kStackedFile = "tiny-gpt-oss/tiny-gpt-oss.gguf";
 
 constexpr const char* kPublishedExperts = "tiny-gpt-oss-mxfp4";
@@ -165,7 +165,7 @@ class Golden : public ::testing::TestWithParam<Case> {
     golden_ = boost::json::parse(read_file(kData / GetParam().goldens / "golden.json"));
   }
 
-  // Somebody else's folder: a family's file, and its op.
+  // Puts a family's file and its op into somebody else's folder.
   void bring_family() const {
     std::filesystem::copy(test::root() / "tests/golden/made/acme.toml", stranger_.path());
     std::filesystem::copy(TENON_MADE_PLUGINS, stranger_.path(), std::filesystem::copy_options::recursive);

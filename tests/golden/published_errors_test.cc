@@ -1,4 +1,4 @@
-// Folders that others have quantized, with one thing changed: the pipeline is refused with the file and the key or the tensor.
+// One thing is changed in folders that others have quantized: a refusal names the file and the key or the tensor.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A copy of a checkpoint of the golden data.
+// This is a copy of a checkpoint of the golden data.
 class PublishedFolder {
  public:
   explicit PublishedFolder(const std::string& name) {

@@ -29,7 +29,7 @@ void PrintTo(const Case& c, std::ostream* out) {
   *out << c.name << "_" << c.device;
 }
 
-// A folder of a Mixtral whose rows are whole blocks, with random weights.
+// Writes a folder of a Mixtral whose rows are whole blocks, with random weights.
 void write_mixture(const fs::path& folder) {
   fs::copy(golden::kData / "tiny-mixtral", folder);
   boost::json::object config = golden::read_json(folder / "config.json").as_object();

@@ -59,7 +59,7 @@ class ThroughGguf : public ::testing::TestWithParam<std::string> {
     engine.score(sequence, 0, [&](uint32_t, std::span<const float> row) { rows.emplace_back(row.begin(), row.end()); });
     return rows;
   }
-  // The greatest difference as a share of the greatest magnitude.
+  // Returns the greatest difference as a share of the greatest magnitude.
   static double difference(const Rows& found, const Rows& expected) {
     double worst = 0, peak = 0;
     for (size_t row = 0; row < expected.size(); ++row) {

@@ -37,7 +37,7 @@ struct Building {
     for (const auto& [argument, formula] : spec.numbers) op.numbers.emplace_back(argument, scope.value(formula));
     return op;
   }
-  // columns: of the rows, or of the heads, that the ops work on. prefix: the layer's, "layers.3.".
+  // Makes the ops. columns: of the rows, or of the heads, that they work on. prefix: the layer's, "layers.3.".
   Chain chain(const std::vector<OpSpec>& specs, const std::string& prefix, int64_t columns) const {
     Chain ops;
     for (const OpSpec& spec : specs) {
@@ -65,7 +65,7 @@ struct Building {
   }
 };
 
-// A block of a layer, as it is declared.
+// This says which block of which layer is declared.
 struct BlockPlace {
   const Block& block;
   uint32_t layer;
@@ -77,7 +77,7 @@ class BlockModule : public Module {
  public:
   explicit BlockModule(const Building& b, const BlockPlace& at)
       : Module(at.path), parallel_(at.block.parallel && b.scope.holds(*at.block.parallel)) {}
-  // True: the block takes what the block before it took.
+  // Says whether the block takes what the block before it took.
   bool parallel() const { return parallel_; }
   // Adds to the rows of `to` the block's result for x.
   virtual tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const = 0;
@@ -97,7 +97,7 @@ class BlockModule : public Module {
   static void append(Chain& chain, Chain more) {
     for (OpCall& op : more) chain.push_back(std::move(op));
   }
-  // The block's last product; its result is added to other rows.
+  // Declares the block's last product, whose result is added to other rows.
   static LinearId last(const Building& b, const BlockPlace& at, LinearDecl decl) {
     append(decl.after, b.chain(at.block.after, at.prefix(), b.config.info.width));
     decl.after.push_back({.name = "add"});

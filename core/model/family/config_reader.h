@@ -25,7 +25,7 @@ class ConfigReader {
   bool is_null(const std::string& key) const { return weights::is_null(weights_, key); }
   void may_be_null(const std::string& key) { nullable_.insert(key); }
 
-  // Typed look-ups; a value of another kind is a problem and counts as absent.
+  // These look up a value of one type; a value of another kind is a problem and counts as absent.
   std::optional<double> real(const std::string& key) { return look_up(metadata_real, key); }
   std::optional<bool> boolean(const std::string& key) { return look_up(metadata_bool, key); }
   std::optional<std::string> text(const std::string& key) { return look_up(metadata_text, key); }
@@ -49,7 +49,7 @@ class ConfigReader {
   std::optional<double> optional_positive(const std::string& key) {
     return require(key, true) ? std::optional(positive(key)) : std::nullopt;
   }
-  // A key that may be left out, and of which one value is supported.
+  // Checks a key that may be left out, and of which one value is supported.
   void only(const std::string& key, const MetadataValue& expected) {
     refuse_null(key);
     const MetadataValue* found = weights_.metadata(key);

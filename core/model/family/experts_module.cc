@@ -1,11 +1,11 @@
-// A mixture of experts as a block of a layer: a router chooses some of its MLPs for each row.
+// This makes a mixture of experts a block of a layer: a router chooses some of its MLPs for each row.
 #include "block_module.h"
 
 namespace tenon::family {
 namespace {
 
-// x + the sum of weight_i * down_i(activation(gate_i(x), up_i(x))) over the chosen experts i. Each row becomes as many rows as
-// experts see it, so that all of these are one routed product, which reads no matrices but those that are chosen.
+// Computes x + the sum of weight_i * down_i(activation(gate_i(x), up_i(x))) over the chosen experts i. Each row becomes
+// as many rows as experts see it, so that all are one routed product, which reads only the matrices that are chosen.
 class Experts : public BlockModule {
  public:
   Experts(const Building& b, const BlockPlace& at) : BlockModule(b, at) {
@@ -53,7 +53,7 @@ class Experts : public BlockModule {
     int64_t rows, columns;
   };
 
-  // The ops that choose the experts of rows, and those before and after the products of these.
+  // Declares the ops that choose the experts of rows, and those before and after the products of these.
   void declare_choice(const Building& b, const BlockPlace& at, uint32_t chosen, uint32_t count) {
     const uint32_t width = b.config.info.width;
     const auto ops = [&](const char* part, int64_t columns, OpCall call) {
@@ -86,7 +86,7 @@ class Experts : public BlockModule {
     return decl;
   }
 
-  // The biases of all experts after products that stand side by side: those of an expert lie together.
+  // Adds the biases of all experts after products that stand side by side: those of an expert lie together.
   static OpCall bias(const Building& b, const BlockPlace& at, const std::vector<std::string>& parts,
                      const Shape& shape) {
     std::vector<std::string> paths;

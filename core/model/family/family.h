@@ -34,7 +34,7 @@ struct Number {
   std::string also = {};                               // another name that config.json may have for the key
 };
 
-// A key that may be left out, and that has one supported value, or one of a few.
+// This is a key that may be left out, and that has one supported value, or one of a few.
 struct ExpectedKey {
   std::string key;
   std::vector<MetadataValue> values;    // any of these; or
@@ -42,7 +42,7 @@ struct ExpectedKey {
   bool nullable = false;                // null counts as absent
 };
 
-// A number with a value for each layer: what a list of the description has, or a formula.
+// This is a number with a value for each layer: a list of the description has it, or a formula gives it.
 struct LayerNumber {
   struct Choice {
     std::string text;                  // an element of the list
@@ -64,10 +64,10 @@ struct RopeSpec {
   std::vector<std::string> types = {};          // types of scaling that models of the family may have; none: all
   ByConvention<bool> interleaved = {};  // rows of Q and K are stored for pairs (2i, 2i + 1), else (i, i + rotated / 2)
   bool scaled = true;                   // rope_scaling and its like are about it
-  ByConvention<bool> whole_pairs = {true,
-                                    true};  // yarn's ramp begins and ends at whole pairs, unless config.json says it
-  bool needed = false;                      // config.json has to have rope_parameters or rope_scaling
-  std::string group = {};                   // rope_parameters may have an object of this name for it
+  // yarn's ramp begins and ends at whole pairs, unless config.json says otherwise.
+  ByConvention<bool> whole_pairs = {true, true};
+  bool needed = false;     // config.json has to have rope_parameters or rope_scaling
+  std::string group = {};  // rope_parameters may have an object of this name for it
 };
 
 struct TensorNames {
@@ -77,7 +77,7 @@ struct TensorNames {
   ByConvention<bool> bare = {};      // the file's name has no ".weight" after it
 };
 
-// Tensors that have the matrices of all experts, (experts, rows, ...); each expert's part counts as a tensor of its own.
+// These tensors have the matrices of all experts, (experts, rows, ...); each expert's part counts as its own tensor.
 struct StackedTensors {
   std::string name;                // the file's names begin so: "model.layers.*.mlp.experts.gate_up_proj"
   std::vector<std::string> parts;  // the rows of these come in turns; none: the rows are those of one matrix

@@ -196,7 +196,7 @@ class FamilyConfig {
       }
     }
   }
-  // The list of the description that has the values of all layers; nullptr if there is none.
+  // Returns the list of the description that has the values of all layers; nullptr if there is none.
   const MetadataValue* list(const LayerNumber& n) {
     const std::string key = spelled_key(n.key.in(convention_), architecture_);
     if (key.empty()) return nullptr;
@@ -258,14 +258,14 @@ std::string with_number(const std::string& name, const std::string& number) {
   return star == std::string::npos ? name : name.substr(0, star) + number + name.substr(star + 1);
 }
 
-// "layers.3.attention.q" -> "3"; "" for what is in no layer.
+// Returns "3" for "layers.3.attention.q", and "" for what is in no layer.
 std::string layer_of(const std::string& path) {
   constexpr std::string_view kBegin = "layers.";
   if (!path.starts_with(kBegin)) return "";
   return path.substr(kBegin.size(), path.find('.', kBegin.size()) - kBegin.size());
 }
 
-// "experts.5.gate" -> "5"; "" for what belongs to no expert, or to all.
+// Returns "5" for "experts.5.gate", and "" for what belongs to no expert, or to all.
 std::string expert_of(const std::string& rest) {
   if (!rest.starts_with(kExperts)) return "";
   const size_t begin = sizeof(kExperts) - 1;
@@ -273,7 +273,7 @@ std::string expert_of(const std::string& rest) {
   return number.find_first_not_of("0123456789") == std::string::npos ? number : "";
 }
 
-// "layers.3.attention.q" -> "attention.q"
+// Returns "attention.q" for "layers.3.attention.q".
 std::string in_layer(const std::string& path, const std::string& layer) {
   return layer.empty() ? path : path.substr(sizeof("layers.") + layer.size());
 }

@@ -1,4 +1,4 @@
-// The interpreter of families. It runs once, while a pipeline is built: layer by layer it computes the formulas of each
+// This interprets families. It runs once, while a pipeline is built: layer by layer it computes the formulas of each
 // block and declares the block's products, chains and attention. What it leaves is the same tree of modules as one that
 // is written by hand, and a step costs the same.
 #include "family_model.h"
@@ -113,7 +113,7 @@ class SelfAttention : public BlockModule {
   LinearId o_;
 };
 
-// down(activation(gate(x), up(x))), or without a gate down(activation(up(x))).
+// Computes down(activation(gate(x), up(x))), or without a gate down(activation(up(x))).
 class Mlp : public BlockModule {
  public:
   Mlp(const Building& b, const BlockPlace& at)
@@ -186,7 +186,7 @@ class FamilyModel : public Model {
   }
 
  private:
-  // The embedding, the ropes and the head. all: the layers that the weights have.
+  // Declares the embedding, the ropes and the head. all: the layers that the weights have.
   void declare_ends(Building& b, uint32_t all) {
     const ModelInfo& m = config_.info;
     LinearDecl embedding{.matrix = b.source.matrix("embedding", m.vocab), .columns = m.width, .lookup = true};

@@ -105,7 +105,7 @@ class FamilyReader {
     const Node* node = fields.find(key);
     return node == nullptr ? std::nullopt : formula(*node, fields.label() + "." + key);
   }
-  // The fields of a number that is read from a key.
+  // Reads the fields of a number that is read from a key.
   Number number(Fields& fields, const std::string& name) {
     Number n;
     n.name = name;
@@ -235,7 +235,7 @@ class FamilyReader {
     }
   }
 
-  // The tensor that an argument names: "norm", or of a layer "attention_norm", and either's bias, "norm.bias".
+  // Says whether an argument names a tensor: "norm", or of a layer "attention_norm", or a bias, "norm.bias".
   bool names_tensor(const std::string& text, const std::string& prefix) const {
     const auto there = [&](const std::string& name) { return family_.tensor(prefix + name) != nullptr; };
     return there(text) || (text.ends_with(".bias") && there(text.substr(0, text.size() - 5)));
@@ -367,7 +367,7 @@ class FamilyReader {
     }
     family_.blocks.push_back(std::move(b));
   }
-  // An op by its name, or with numbers: { use = "clamped_swiglu", alpha = 1.702, limit = 7 }.
+  // Reads an op by its name, or with numbers: { use = "clamped_swiglu", alpha = 1.702, limit = 7 }.
   void read_activation(Fields& fields, Block& b) {
     const Node* node = fields.need("activation");
     if (node == nullptr) return;

@@ -66,7 +66,7 @@ class Renaming {
       for (const char* suffix : {"weight", "bias"}) add_part(path, suffix);
     }
   }
-  // The model's tensors of rope, which the description says otherwise in the other convention.
+  // Leaves out the model's tensors of rope, which the description says otherwise in the other convention.
   void leave_out_rope() {
     for (const Rope& rope : config_.ropes) {
       for (const WeightTensor* t : rope.tensors) used_.insert(t->name);
@@ -126,7 +126,7 @@ class Renaming {
     if (!bias && less_one.huggingface != less_one.gguf) return add_shifted(*t, to, less_one.in(convention_) ? -1 : 1);
     add(*t, to, std::move(origin));
   }
-  // The matrices or biases of all experts of a layer, "layers.3.experts.*.up": GGUF has one tensor of them.
+  // Adds the matrices or biases of all experts of a layer, "layers.3.experts.*.up": GGUF has one tensor of them.
   void add_experts(const std::string& path, const char* suffix) {
     for (const std::string_view convention : {model_.convention(), convention_}) {
       if (!tensor_name(family_, convention, path).empty()) continue;
@@ -172,7 +172,7 @@ class Renaming {
                                     [](const Block& b) { return b.experts.has_value(); });
     return block == family_.blocks.end() ? 0 : scope_.count(block->experts->count);
   }
-  // Rows of Q and K lie in another order where the conventions turn other pairs.
+  // Puts rows of Q and K into another order where the conventions turn other pairs.
   void reorder(const std::string& path, const WeightTensor& t, TensorOrigin& origin) {
     const ModelInfo& m = config_.info;
     const uint32_t heads = path.ends_with("attention.q")     ? m.heads
@@ -191,7 +191,7 @@ class Renaming {
     }
     origin.row = row_order(heads, m.head_dim, interleaved.in(convention_));
   }
-  // A vector with a number added to each element, as f32.
+  // Adds a vector with a number added to each element, as f32.
   void add_shifted(const WeightTensor& t, const std::string& name, float number) {
     if (t.shape.size() != 1 || !sdk::can_unpack(t.format)) refuse(model_, "tensor \"" + t.name + "\" must be a vector");
     std::vector<std::byte> raw(t.bytes);
@@ -241,7 +241,7 @@ std::vector<double> divisors_at(const Rope& rope, uint32_t positions) {
   return divisors;
 }
 
-// A rope of a model, to be said in the words of a GGUF architecture.
+// This is a rope of a model, which describe_gguf_rope() says in the words of a GGUF architecture.
 struct ScaledRope {
   const Weights& model;  // refusals name its file
   const Rope& rope;

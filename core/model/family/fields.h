@@ -1,5 +1,5 @@
-// One table of a family file: its keys by name and type. What is wrong goes to the findings; a key that nobody asked for
-// is an error that names the nearest one that was.
+// This reads one table of a family file: its keys by name and type. What is wrong goes to the findings; a key that
+// nobody asked for is an error that names the nearest one that was.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Formulas of family files: arithmetic, comparisons and choices over numbers that have names ("local ? window : 0").
+// This computes formulas of family files: arithmetic and choices over numbers with names ("local ? window : 0").
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  // True: the language of formulas takes it as a name.
+  // Says whether the language of formulas takes the text as a name.
   static bool is_name(const std::string& text);
   void set(const std::string& name, double value);
   const std::vector<std::string>& names() const;

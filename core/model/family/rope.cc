@@ -15,7 +15,7 @@ std::vector<double> frequencies_of(double theta, uint32_t rotated) {
   return f;
 }
 
-// Theta for which the slowest pair is slowed down by the factor that the length asks for, and the fastest not at all.
+// Returns the theta that slows the slowest pair by the factor that the length asks for, and the fastest not at all.
 double dynamic_theta(const Rope& r, uint32_t positions) {
   const double longest = std::max<double>(positions, r.context), dims = r.rotated;
   return r.theta * std::pow(r.factor * longest / r.context - (r.factor - 1), dims / (dims - 2));
@@ -23,7 +23,7 @@ double dynamic_theta(const Rope& r, uint32_t positions) {
 
 void scale_yarn(const Rope& r, std::vector<double>& frequencies) {
   const double dims = r.rotated;
-  // The pair, as a real number, that turns so often within the original context.
+  // Returns the pair, as a real number, that turns so often within the original context.
   const auto pair_of = [&](double turns) {
     return dims * std::log(r.original_context / (turns * 2 * std::numbers::pi)) / (2 * std::log(r.theta));
   };

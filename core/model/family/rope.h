@@ -1,5 +1,5 @@
-// Rotary positions: the angular frequency of each pair of dimensions, and how models with longer contexts change it.
-// Su et al. 2021, arXiv:2104.09864.
+// Rotary positions turn pairs of dimensions. This has the angular frequency of each pair, and how models with longer
+// contexts change it. Su et al. 2021, arXiv:2104.09864.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ struct Rope {
   std::vector<const WeightTensor*> tensors;  // the divisors were read from these
 };
 
-// Angular frequencies by pair: before scaling, and after it for sequences of so many positions. divisors do not count.
+// These return angular frequencies by pair, before scaling, and after it for so many positions, without divisors.
 std::vector<double> plain_frequencies(const Rope& rope);
 std::vector<double> scaled_frequencies(const Rope& rope, uint32_t positions);
 // Returns the frequencies as they are applied.

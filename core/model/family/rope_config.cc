@@ -50,7 +50,7 @@ class RopeGroup {
     }
     return here ? *here : beside.value_or(fallback);
   }
-  // The positions that a model was trained with before it was extended: a whole number.
+  // Returns the positions that a model was trained with before it was extended: a whole number.
   double original_context(double fallback, double least) {
     const char* name = "original_max_position_embeddings";
     const double n = positive_here_or_beside(name, fallback);
@@ -76,7 +76,7 @@ class RopeGroup {
     }
     return values;
   }
-  // "rope_type", once "type".
+  // Returns the value of "rope_type", which was once called "type".
   std::string type() {
     note_known("rope_type");
     note_known("type");
@@ -214,7 +214,7 @@ void check(ConfigReader& reader, const RopeKeys& keys, const Rope& r) {
   if (!had_problems && reader.fine()) check_frequencies(reader, keys, r);
 }
 
-// One f32 for each pair; empty if there is no such tensor.
+// Returns one f32 for each pair; nothing if there is no such tensor.
 std::vector<double> divisors_of(ConfigReader& reader, const char* name, Rope& r) {
   const Weights& weights = reader.weights();
   const WeightTensor* tensor = weights.find(name);
@@ -255,7 +255,7 @@ double theta_default(const RopeSpec& spec, std::string_view convention, const Sc
   return fallback ? scope.value(*fallback) : 10000;
 }
 
-// The object of config.json that is about a rope.
+// Returns the name of the object of config.json that is about a rope.
 std::string group_name(ConfigReader& reader, const RopeSpec& spec) {
   const Weights& weights = reader.weights();
   for (const char* name : {"rope_scaling", "rope_parameters"}) {
@@ -273,10 +273,10 @@ std::string group_name(ConfigReader& reader, const RopeSpec& spec) {
   return before ? "rope_scaling" : "rope_parameters";
 }
 
-// The dimensions of a head that turn.
+// Returns how many dimensions of a head turn.
 uint32_t rotated(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& model, double share) {
   const double dims = std::floor(model.head_dim * share);
-  // Some types of rope ignore the share in models of transformers whose heads turn as a whole, with others those fail.
+  // Where heads turn as a whole, transformers ignores the share with some types of rope, and fails with others.
   if (!spec.partial && share != 1) {
     reader.wrong("partial_rotary_factor", std::to_string(share), "1, as heads are turned as a whole");
     return 2;

@@ -8,8 +8,8 @@
 
 namespace tenon::family {
 
-// Tensors of GGUF with a divisor for each angular frequency, in f32: for all texts; and of longrope, for texts that fit
-// into the original context and for longer ones.
+// These tensors of GGUF have a divisor for each angular frequency, in f32: one for all texts, and those of longrope for
+// texts that fit into the original context and for longer ones.
 inline constexpr char kRopeDivisors[] = "rope_freqs.weight";
 inline constexpr char kShortRopeDivisors[] = "rope_factors_short.weight";
 inline constexpr char kLongRopeDivisors[] = "rope_factors_long.weight";

@@ -1,4 +1,4 @@
-// The parts of a family file that name tensors, and values that may differ between the two conventions.
+// This reads the parts of a family file that name tensors, and values that the two conventions may have differently.
 #pragma once
 
 #include "family.h"

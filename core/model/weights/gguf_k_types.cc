@@ -28,13 +28,13 @@ struct StoredHalf {
   void store(uint8_t* p) const { std::memcpy(p, &bits, sizeof(bits)); }
 };
 
-// The nearest whole number of x, which is within 2^22 of 0.
+// Returns the nearest whole number of x, which is within 2^22 of 0.
 float whole(float x) {
   constexpr float kShift = 12582912;  // 1.5 * 2^23
   return (x + kShift) - kShift;
 }
 
-// A group of kCount weights with integers from kLeast to kMost.
+// This fits a group of kCount weights with integers from kLeast to kMost.
 template <uint32_t kCount, int kLeast, int kMost>
 class Group {
  public:
@@ -98,7 +98,7 @@ class Group {
     return best;
   }
 
-  // The weighted square error with the integers that are nearest.
+  // Returns the weighted square error with the integers that are nearest.
   double error(const Fit& fit) const {
     const float inverse = inverse_of(fit.scale);
     double sum = 0;
@@ -143,12 +143,12 @@ class Group {
   float u_[kCount];
 };
 
-// A group's integers of its scale and minimum.
+// This holds a group's integers of its scale and minimum.
 struct Levels {
   int scale = 0, minimum = 0;
 };
 
-// A superblock's numbers as they are stored: what an integer of a scale and of a minimum stands for.
+// This holds a superblock's numbers as they are stored: what an integer of a scale and of a minimum stands for.
 struct Steps {
   float d, dmin;  // dmin is 0 where there are no minima
 };
@@ -179,7 +179,7 @@ Levels best_levels(const Of& group, const typename Of::Fit& fit, const Steps& st
   return best;
 }
 
-// A superblock: d, dmin, and by group the levels; integers by weight, from 0 on.
+// This holds a superblock: d, dmin, and by group the levels; integers by weight, from 0 on.
 template <uint32_t kCount, int kMost>
 struct Affine {
   static constexpr uint32_t kGroups = kSuperblock / kCount;
@@ -187,7 +187,7 @@ struct Affine {
   Levels level[kGroups];
   uint8_t q[kSuperblock];
 
-  // levels: the largest of a group's.
+  // Returns false if d or dmin is infinite as a half. levels: the largest of a group's.
   bool find(const float* w, int levels) {
     using Of = Group<kCount, 0, kMost>;
     typename Of::Fit fit[kGroups];
@@ -211,7 +211,7 @@ struct Affine {
   }
 };
 
-// A superblock without minima: d, and by run of 16 a level from kLowest on; integers by weight, with kZero added.
+// This is a superblock without minima: d, by run of 16 a level from kLowest on; integers by weight, kZero added.
 template <int kZero, int kLowest>
 struct Symmetric {
   static constexpr uint32_t kCount = 16, kGroups = kSuperblock / kCount;
@@ -253,7 +253,7 @@ void put_scales_and_minima(const Levels (&level)[8], uint8_t* packed) {
     }
   }
 }
-// The lower four bits of integers, two groups of 32 to 32 bytes.
+// Packs the lower four bits of integers, two groups of 32 to 32 bytes.
 void put_nibbles(const uint8_t* q, uint8_t* nibbles) {
   for (uint32_t i = 0; i < kSuperblock; ++i) {
     uint8_t& byte = nibbles[i / 64 * 32 + i % 32];

@@ -1,5 +1,5 @@
-// K types of GGUF: superblocks of 256 weights in 16 or 8 groups, whose scales (and minima) are integers of few bits times one
-// fp16 number of the superblock. gguf_k_types.cc says how scales are found.
+// K types of GGUF have superblocks of 256 weights in 16 or 8 groups, whose scales (and minima) are integers of few bits
+// times one fp16 number of the superblock. gguf_k_types.cc says how scales are found.
 #pragma once
 
 #include <cstdint>

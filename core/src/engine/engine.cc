@@ -1,6 +1,6 @@
-// The public functions of an engine. submit() and cancel() only leave tickets, so any thread may call them; whatever
-// steps or loads holds a SteppingCall, which refuses a second thread and calls from within a callback, and keeps the
-// engine alive until the call returns.
+// This has the public functions of an engine. submit() and cancel() only leave tickets, so any thread may call them;
+// whatever steps or loads holds a SteppingCall, which refuses a second thread and calls from within a callback, and
+// keeps the engine alive until the call returns.
 #include "tenon/core/engine.h"
 
 #include <algorithm>

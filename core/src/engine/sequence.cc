@@ -83,7 +83,7 @@ uint32_t Sequence::saved_tokens() const {
   return static_cast<uint32_t>(differs.first - saved.begin());
 }
 
-// The bytes at the end of the text that may be the beginning of a stop string.
+// Returns how many bytes at the end of the text may be the beginning of a stop string.
 size_t Sequence::held_back() const {
   size_t held = 0;
   for (const std::string& stop : request_.stop) {

@@ -1,4 +1,4 @@
-// One request on its way: tokens, text, stop strings, and where it stands.
+// This is one request on its way: tokens, text, stop strings, and where it stands.
 #pragma once
 
 #include <algorithm>
@@ -69,7 +69,7 @@ class Sequence {
   std::chrono::steady_clock::time_point submitted{};  // for the trace, if there is one
   bool kept_for_call = false;                         // a generate() waits for the result
 
-  // While it is in the loop.
+  // These are valid while it is in the loop.
   Client* client = nullptr;
   uint32_t phase = TENON_SEQUENCE_WAITS;
   uint32_t slot = 0;             // unless it waits

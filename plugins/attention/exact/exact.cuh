@@ -29,8 +29,8 @@ enum Operand {
   kWeights
 };
 
-// A query head of a row. A lane has the elements d = lane + 32 i: of keys before rope also the pair's other one, so that
-// a key turned by the angles of its index meets the query as it is.
+// This is a query head of a row. A lane has the elements d = lane + 32 i, and of keys before rope also the pair's other
+// one, so that a key turned by the angles of its index meets the query as it is.
 struct Query {
   const Args& a;
   const Pointers& p;

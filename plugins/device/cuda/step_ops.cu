@@ -1,6 +1,6 @@
-// The step's own ops on a GPU: the rows whose logits are wanted, the verification of drafts, what the host hears at the
-// end of a step, and a draft model's passes. Each twin is core/src/cpu/cpu_ops.cc; ADVANCE has none, since a device that
-// walks leaves it to the host.
+// This has the step's own ops on a GPU: the rows whose logits are wanted, the verification of drafts, what the host
+// hears at the end of a step, and a draft model's passes. Each twin is core/src/cpu/cpu_ops.cc; ADVANCE has none, since
+// a device that walks leaves it to the host.
 //
 // Invariants: one block does all of a step that rows depend on, so that __syncthreads() orders it; every kernel waits
 // before it reads or writes.

@@ -1,5 +1,5 @@
-// Rows of a cache's cells, eight elements at a time. What is left of a row goes through a full vector. The naive twin is
-// tenon/sdk/kv_codec.h.
+// This converts rows of a cache's cells, eight elements at a time. What is left of a row goes through a full vector.
+// The naive twin is tenon/sdk/kv_codec.h.
 #include "convert.h"
 #include "tenon/abi/types.h"
 #include "tenon/sdk/cpu/kv_vector.h"
@@ -9,7 +9,7 @@ namespace {
 
 using Eight = sdk::cpu::Floats<8>;
 
-// f(i, 8) for every eight elements [i, i + 8), then f(i, rest) for the rest.
+// Calls f(i, 8) for every eight elements [i, i + 8), then f(i, rest) for the rest.
 template <class F>
 [[gnu::always_inline]] inline void each_eight(uint32_t n, F&& f) {
   uint32_t i = 0;

@@ -1,4 +1,4 @@
-// The op of evict.h on the CPU.
+// This is the op of evict.h on the CPU.
 #include "evict.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 using sdk::Part;
 
-// A KV head of a sequence.
+// This holds a KV head of a sequence.
 struct Line {
   int32_t* pos;  // (page_cells)
   float *weight, *score;
@@ -47,7 +47,7 @@ void pool(const EvictArgs& a, const Line& line, uint32_t n) {
   }
 }
 
-// Step 3.
+// Does step 3 for one line.
 void free_least(const EvictArgs& a, const Line& line, uint32_t drop) {
   uint32_t n = 0;
   for (uint32_t c = 0; c < a.cells; ++c) {

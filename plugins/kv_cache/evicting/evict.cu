@@ -1,4 +1,4 @@
-// The op of evict.h on a GPU; evict.cc is the naive twin. A row that finds no free cell has the place -1, which appends pass over.
+// This is evict.h's op on a GPU; its naive twin is evict.cc. A row without a cell gets place -1, which appends skip.
 //
 // A few cells are freed one after another, each by a reduction over all: that is a step of decoding under kv_cache.h2o. Many are
 // found by sorting the cells' numbers, in scratch (a bitonic network: every thread compares, and the order does not depend on time).
@@ -23,7 +23,7 @@ struct Pointers {
   const int32_t *seq_slot, *seq_row, *kv_len;
 };
 
-// A KV head of a sequence; cell c is thread c % kThreads's.
+// This is a KV head of a sequence; cell c is thread c % kThreads's.
 struct Line {
   int32_t* pos;  // (page_cells)
   float *weight, *score;
@@ -40,8 +40,8 @@ struct Line {
   }
 };
 
-// A candidate for the next eviction. Of two, the one with the lesser pooled score goes first, then the one with the lesser score, then
-// the one with the older position.
+// This may be evicted next. Of two, the one with the lesser pooled score goes first, then the one with the lesser
+// score, then the one with the older position.
 struct Candidate {
   float pooled = INFINITY, score = INFINITY;
   int32_t pos = INT_MAX;
@@ -132,7 +132,7 @@ __device__ void pool(const EvictArgs& a, const Line& line) {
   __syncthreads();
 }
 
-// Step 3. The whole block calls this.
+// Does step 3. The whole block calls this.
 __device__ void free_least(const EvictArgs& a, const Line& line, uint32_t drop) {
   __shared__ Candidate of_warp[kWarps];
   const auto candidate = [&](uint32_t c) { return Candidate{line.pooled[c], line.score[c], line.pos[c], c}; };
@@ -155,14 +155,14 @@ __device__ void free_least(const EvictArgs& a, const Line& line, uint32_t drop) 
   }
 }
 
-// The rows of a sequence in the step, which a line has to place.
+// This says which rows of a sequence a line has to place in the step.
 struct SequenceRows {
   int32_t* place;  // (rows of the step, heads) cells
   uint32_t head;
   int32_t first, end;  // end: after the last one
 };
 
-// Step 4: the first warp walks the cells, 32 at a time.
+// Does step 4: the first warp walks the cells, 32 at a time.
 __device__ void place_rows(const EvictArgs& a, const Line& line, const SequenceRows& rows) {
   const auto [place, head, first, end] = rows;
   int32_t row = first;

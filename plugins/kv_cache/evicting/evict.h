@@ -1,5 +1,5 @@
-// The op that begins a step of a cache that evicts, for one layer: it decides which cells of each sequence and KV head go on, and
-// which cells the step's rows take. Each device has its own: evict.cc, evict.cu.
+// This op begins a step of a cache that evicts, for one layer: it decides which cells of each sequence and KV head go
+// on, and which cells the step's rows take. Each device has its own: evict.cc, evict.cu.
 //
 // For each sequence of the step and each KV head by itself:
 //   1. Cells are freed whose position the sequence no longer has: KV_LEN went back (rejected rows), or is 0 (a new sequence).

@@ -218,7 +218,7 @@ void EvictingCache::reserve(uint32_t slot, uint32_t kv_len) {
   reserved_[slot] = std::max(reserved_[slot], kv_len);
 }
 
-// The next step frees what lies past the length.
+// Shortens the sequence only in numbers: the next step frees what lies past the length.
 void EvictingCache::truncate(uint32_t slot, uint32_t kv_len) {
   check(slot, kv_len);
   check_kept(slot, kv_len);

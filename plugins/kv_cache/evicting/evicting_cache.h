@@ -1,5 +1,5 @@
-// A cache in fixed memory that keeps, for each KV head of each layer by itself, the newest tokens and those that attention has leaned
-// on most. Which, and how many, is a rule (evict.h); kv_cache.h2o and kv_cache.snapkv are one each.
+// This cache in fixed memory keeps, for each KV head of each layer by itself, the newest tokens and those that
+// attention leaned on most. A rule says which, and how many (evict.h); kv_cache.h2o and kv_cache.snapkv are one each.
 //
 // Every layer is a group of its own, and its heads are apart: a page is all cells of a slot and KV head, has the slot's number, and
 // a table says which position a cell holds. All decisions are made on the device by the op of evict.h, which begins a step, before
@@ -42,7 +42,7 @@ class EvictingCache {
   void fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue);
   void truncate(uint32_t slot, uint32_t kv_len);
   void publish(void*) const {}
-  // A sequence's cells and scores as bytes, which a cache of the same rule and format takes. Both wait for the queue.
+  // These export and import a sequence for a cache of the same rule and format. Both wait for the queue.
   uint64_t export_sequence(uint32_t slot, uint32_t kv_len, void* queue, void* dst) const;
   void import_sequence(uint32_t slot, uint32_t kv_len, void* queue, const void* src, uint64_t bytes);
   uint64_t used_bytes(uint32_t kv_len) const;
@@ -73,7 +73,7 @@ class EvictingCache {
   void check_kept(uint32_t slot, uint32_t kv_len) const;
 
   uint64_t shape() const;  // tells caches of other geometry or another rule apart
-  // Bytes of a KV head with so many cells in use in an exported sequence.
+  // Returns the bytes of a KV head with so many cells in use in an exported sequence.
   uint64_t line_bytes(const Layer& l, uint64_t cells) const {
     return 2 * sizeof(uint32_t) +
            cells * (2 * sizeof(int32_t) + sizeof(float) + element_bytes() * (uint64_t{l.k_dim} + l.v_dim));

@@ -105,7 +105,7 @@ void EvictingCache::move(const Layer& l, uint32_t slot, Copied& c, const Move& h
   slot_cache::finish(how.queue);
 }
 
-// The cells in use of a KV head that hold positions below kv_len.
+// Returns the cells in use of a KV head that hold positions below kv_len.
 std::vector<int32_t> EvictingCache::cells_in_use(const Copied& c, uint32_t head, uint32_t kv_len) const {
   std::vector<int32_t> used;
   for (uint32_t cell = 0; cell < cells_; ++cell) {

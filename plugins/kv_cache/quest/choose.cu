@@ -71,7 +71,7 @@ struct Choice {
   uint32_t* bounds;  // (pages) of a KV head
 };
 
-// A KV head of row i of a sequence.
+// This names a KV head of row i of a sequence.
 struct RowHead {
   uint32_t seq, i, head;
 };
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The block's own memory.
+// This is the block's shared memory.
 struct Shared {
   uint32_t count[256];                    // bounds by the eight bits at hand
   uint32_t known, left;                   // bits that the last chosen bound has; how many with these are chosen

@@ -51,7 +51,7 @@ class Factor {
     return true;
   }
 
-  // The rows below the block: L(i, k) = a(i, k) L(k, k)^-T.
+  // Solves the rows below the block: L(i, k) = a(i, k) L(k, k)^-T.
   void solve_panel(uint32_t k, uint32_t size) {
     const uint32_t below = k + size;
     workers_.each(pieces(n_ - below, kTile), [&](uint32_t piece, void*) {
@@ -67,7 +67,7 @@ class Factor {
     });
   }
 
-  // a(i, j) -= L(i, k) L(j, k)^T for the rest of the lower triangle.
+  // Subtracts L(i, k) L(j, k)^T from a(i, j) for the rest of the lower triangle.
   void update_rest(uint32_t k, uint32_t size) {
     const uint32_t below = k + size, tiles = pieces(n_ - below, kTile);
     workers_.each(tiles * (tiles + 1) / 2, [&](uint32_t piece, void* scratch) {
@@ -86,8 +86,8 @@ class Factor {
     });
   }
 
-  // Rows i to i + size of the inverse X: X(i, i) = L(i, i)^-1, and to the left of it X(i, j) = -X(i, i) sum of L(i, k) X(k, j)
-  // over the rows k above, which are inverted already.
+  // Computes rows i to i + size of the inverse X: X(i, i) = L(i, i)^-1, and to the left of it X(i, j) = -X(i, i) times
+  // the sum of L(i, k) X(k, j) over the rows k above, which are inverted already.
   void invert_band(uint32_t i, uint32_t size) {
     invert_block(i, size);  // block_ has X(i, i)
     std::fill(band_.begin(), band_.end(), 0.0);

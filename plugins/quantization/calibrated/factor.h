@@ -1,4 +1,4 @@
-// The inverse of a Cholesky factor, in double and in place, on several threads.
+// This computes the inverse of a Cholesky factor, in double and in place, on several threads.
 #pragma once
 
 #include "workers.h"

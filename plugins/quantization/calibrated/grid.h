@@ -32,7 +32,7 @@ struct GridRule {
   uint32_t least_zero;  // GPTQ's first version stores zero points less 1, and has no 0
 
   uint32_t top() const { return (1U << bits) - 1; }
-  // The grid from `low` to `high`, low <= 0 <= high.
+  // Returns the grid from `low` to `high`, low <= 0 <= high.
   Grid grid(float low, float high) const {
     Grid g{.top = top()};
     if (symmetric) {
@@ -53,7 +53,7 @@ struct GridRule {
     g.zero = static_cast<uint32_t>(std::min(zero, static_cast<float>(g.top)));
     return g;
   }
-  // The grid of the range of n weights.
+  // Returns the grid of the range of n weights.
   Grid grid_of(const float* w, uint32_t n) const {
     float low = 0, high = 0;
     for (uint32_t i = 0; i < n; ++i) {

@@ -23,7 +23,7 @@ namespace detail {
 
 inline constexpr uint32_t kMomentsTile = 128, kMomentsRows = 16, kMomentsThreads = 256, kOwn = 8;
 
-// Rows of x, of which kMomentsRows are staged.
+// These are the rows of x, of which kMomentsRows are staged.
 struct MomentsX {
   const float* x;  // (rows, k)
   uint32_t live;   // so many rows are live

@@ -1,5 +1,5 @@
-// What calibrations keep of the x of a site: the sums over rows of x_i x_j, of |x_i|, and the number of rows. With it the
-// squared error of any change D of a matrix is known, summed over all rows: the sum of |D x|^2 is the trace of D M D^T.
+// Calibrations keep this of the x of a site: the sums over rows of x_i x_j, of |x_i|, and the number of rows. They give
+// the squared error of any change D of a matrix, summed over all rows: the sum of |D x|^2 is the trace of D M D^T.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace tenon::calibrated {
 
-// The state of a site of k columns:
+// Returns the bytes of the state of a site of k columns, which has:
 //   f32 (k, k)   sums of x_i x_j, i <= j; below the diagonal lies anything
 //   f64 (k)      sums of |x_i|
 //   f64          rows

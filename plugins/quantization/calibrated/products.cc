@@ -1,6 +1,6 @@
-// Compiled once for each instruction set. A product goes block by block: kInner terms of kPanels panels of b are packed,
-// lane beside lane, then a panel of a; each pair of panels makes a tile of c in registers. Packing costs one move for each
-// element of b and block of rows, and lets a and b have any strides.
+// This is compiled once for each instruction set. A product goes block by block: kInner terms of kPanels panels of b
+// are packed, lane beside lane, then a panel of a; each pair of panels makes a tile of c in registers. Packing costs
+// one move for each element of b and block of rows, and lets a and b have any strides.
 #include "products.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ struct VectorOf<double> {
 constexpr uint32_t kInner = 256;  // terms of a block
 constexpr uint32_t kPanels = 4;   // panels of b of a block
 
-// The matrix from element (i, j) on.
+// Returns the matrix from element (i, j) on.
 template <class T>
 Strided<T> from_element(const Strided<T>& m, uint32_t i, uint32_t j) {
   return {m.data + i * m.row + j * m.column, m.row, m.column};
@@ -40,7 +40,7 @@ Strided<T> transposed(const Strided<T>& m) {
   return {m.data, m.column, m.row};
 }
 
-// Lanes of a panel of terms: to[k * kLanes + lane] = scale * from(lane, k); lanes past `lanes` are zeros.
+// Packs a panel of terms: to[k * kLanes + lane] = scale * from(lane, k); lanes past `lanes` are zeros.
 template <uint32_t kLanes, class To, class From>
 void pack(To* to, Strided<From> from, uint32_t lanes, uint32_t terms, To scale) {
   for (uint32_t k = 0; k < terms; ++k, to += kLanes, from.data += from.column) {

@@ -1,6 +1,6 @@
-// Products of matrices for calibrations, which solve with what they have observed. A calibration multiplies matrices of
-// thousands of rows and columns, so the products are blocked and compiled for each instruction set (products.cc); they
-// differ between sets in the last bits. A library would bring an allocator, threads and a choice of instruction sets of its
+// Calibrations multiply matrices with this when they solve with what they have observed. The matrices have thousands of
+// rows and columns, so the products are blocked and compiled for each instruction set (products.cc); they differ
+// between sets in the last bits. A library would bring an allocator, threads and a choice of instruction sets of its
 // own into a plugin, for the three functions that are used here.
 #pragma once
 
@@ -18,7 +18,7 @@ struct Strided {
   ptrdiff_t row, column;
 };
 
-// c[i][j] += scale * sum over k < inner of a(i, k) b(k, j), for i < rows and j < columns.
+// This adds to c[i][j] scale * the sum over k < inner of a(i, k) b(k, j), for i < rows and j < columns.
 template <class C, class A, class B>
 struct Product {
   C* c;
@@ -32,7 +32,7 @@ struct Product {
 
 inline constexpr size_t kProductScratch = 224 << 10;
 
-// The products of an instruction set. Any thread may call them.
+// This has the products of an instruction set. Any thread may call them.
 struct Products {
   void (*f64)(const Product<double, double, double>&);
   void (*f32)(const Product<float, float, float>&);

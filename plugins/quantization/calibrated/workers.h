@@ -1,4 +1,4 @@
-// Threads that share a task of numbered pieces, for the time of a call.
+// These threads share a task of numbered pieces, for the time of a call.
 #pragma once
 
 #include <atomic>

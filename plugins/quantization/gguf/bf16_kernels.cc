@@ -1,4 +1,4 @@
-// Products of rows of x in bf16 with rows of weights in bf16, by dot products of pairs. Compiled for AVX-512
+// This multiplies rows of x in bf16 by rows of weights in bf16, by dot products of pairs. It is compiled for AVX-512
 // BF16 alone.
 //
 // A product of a row of x and a row of weights is always summed in the same order: lane l (of 16) takes the pairs i

@@ -1,5 +1,5 @@
-// Products of rows of x in int8 with rows of int8 weights, as they lie in memory. They are for products.cc of a scheme's folder, which
-// is compiled once for each instruction set: AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
+// This multiplies rows of x in int8 by rows of int8 weights, as they lie in memory. It is for products.cc of a scheme's
+// folder, which is compiled once for each instruction set: AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
 // A product is an exact integer, so every instruction set and every tile has the same one: |w x| <= 128 * 127, and kMostWidth
 // of them fit 32 bits. Then it is rounded to f32 once and multiplied by the product of both scales. vector_bytes.h says how
@@ -35,8 +35,8 @@ inline float scale_at(const uint8_t* row) {
   return scale;
 }
 
-// R rows of x from `row` on by C rows of weights from `column` on. One row of x meets them one after the other, as they lie in
-// memory, which reads them a third faster than several side by side; more rows of x meet all C at once, which loads x once.
+// Multiplies R rows of x from `row` on by C of weights from `column` on. One row of x meets these one after the other,
+// which reads them a third faster than side by side; more rows of x meet all C at once, which loads x once.
 template <uint32_t R, uint32_t C>
 inline void multiply_tile(const PackedProduct& t, uint32_t row, uint32_t column) {
   constexpr uint32_t kScaleBytes = 4, kAtOnce = R == 1 ? 1 : C;

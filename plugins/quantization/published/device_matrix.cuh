@@ -1,6 +1,6 @@
-// Matrices of published checkpoints on their way to a GPU. Their tensors come in device memory, and are read on the host by
-// the same code as on the CPU (matrix.h), which finds what is damaged and says where. Rows go back in batches, a byte a code,
-// and a kernel packs them (tenon/cuda/packed.cuh): a block of threads has a row.
+// This packs matrices of published checkpoints on a GPU. Their tensors come in device memory, and are read on the host
+// by the same code as on the CPU (matrix.h), which finds what is damaged and says where. Rows go back in batches, a
+// byte a code, and a kernel packs them (tenon/cuda/packed.cuh): a block of threads has a row.
 #pragma once
 
 #include <algorithm>

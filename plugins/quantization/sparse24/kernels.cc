@@ -1,5 +1,5 @@
-// Compiled once for each instruction set. A weight is scale * (code - 8), with code = integer + 8, which scale * code and
-// scale * 8 give exactly, since a scale has 11 bits.
+// This is compiled once for each instruction set. A weight is scale * (code - 8), with code = integer + 8, which scale
+// * code and scale * 8 give exactly, since a scale has 11 bits.
 #include "../coded/kernels.h"
 
 #include "definition.h"
@@ -25,7 +25,7 @@ inline void put_unit(const SparseQuads& weights, const uint8_t* unit, uint32_t f
   weights(unit, unit + kQuads, first, sink);
 }
 
-// Groups of G weights, each with its scale.
+// This reads a row whose groups of weights have a scale each.
 template <uint32_t kIndex>
 struct GroupRow {
   static constexpr uint32_t kCode = kOwnFormats + kIndex, kElements = kGroups[kIndex], kHeader = 0, kColumns = 4;
@@ -39,7 +39,7 @@ struct GroupRow {
     for (uint32_t u = 0; u < kUnits; ++u) put_unit(weights, group + kHalfBytes + u * kUnitBytes, 2 * u, sink);
   }
 };
-// A row with one scale.
+// This reads a row that has one scale.
 struct WholeRow {
   static constexpr uint32_t kCode = kOwnFormats, kElements = kUnit, kHeader = kHalfBytes, kColumns = 2;
   static constexpr size_t kBytes = kUnitBytes;

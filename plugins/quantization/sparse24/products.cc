@@ -1,6 +1,6 @@
-// Packed rows (packings.h) as products of x in 16 bits read them. Compiled once for each instruction set that has dot products
-// of bytes. A quad's two integers become two words of each lane, and a shuffle chooses the two x of their columns: eight dot
-// products multiply 32 k of a vector's rows.
+// Products of x in 16 bits read packed rows (packings.h) so. This is compiled once for each instruction set that has
+// dot products of bytes. A quad's two integers become two words of each lane, and a shuffle chooses the two x of their
+// columns: eight dot products multiply 32 k of a vector's rows.
 #include <utility>
 
 #include "../coded/kernels.h"

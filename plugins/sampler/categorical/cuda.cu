@@ -1,5 +1,5 @@
-// The arithmetic of draw_body.h, operation by operation, for one candidate: the same bits, provided that the compiler
-// fuses no multiplication with an addition (-fmad=false).
+// This has the arithmetic of draw_body.h, operation by operation, for one candidate: the bits are the same, provided
+// that the compiler fuses no multiplication with an addition (-fmad=false).
 #include "plugin.h"
 #include "tenon/cuda/candidates.cuh"
 #include "tenon/sdk/cpu/philox.h"
@@ -23,7 +23,7 @@ __device__ Binary split_binary(float x) {
           __uint_as_float((above & 0x7fffffu) + kRootHalf) - 1.0F};
 }
 
-// -log(q) of a word.
+// Returns -log(q) of a word.
 __device__ float noise_of(uint32_t word) {
   const float u = (static_cast<float>(static_cast<int32_t>(word >> 1)) + 0.5F) * 0x1p-31F;
   const float rest = 1.0F - u;

@@ -23,7 +23,7 @@ struct Lanes {
   }
 };
 
-// A group of neighbouring tokens: four of them share a block of random words.
+// Takes a group of neighbouring tokens: four of them share a block of random words.
 void take_run(const DrawInput& in, uint32_t first, const float* logit, Lanes& best) {
   const RandomWords w = philox(in, sdk::cpu::counting_from<U64>(first / 4));
   const U64 low = (w.word[0] & 0xffffffffu) | w.word[1] << 32, high = (w.word[2] & 0xffffffffu) | w.word[3] << 32;
@@ -33,7 +33,7 @@ void take_run(const DrawInput& in, uint32_t first, const float* logit, Lanes& be
             token + kLanes);
 }
 
-// A group of any tokens: each has a block of its own and takes one word of it.
+// Takes a group of any tokens: each has a block of its own and takes one word of it.
 void take_ids(const DrawInput& in, const int32_t* id, const float* logit, Lanes& best) {
   for (uint32_t half = 0; half < kGroup; half += kLanes) {
     const U32 token = sdk::cpu::load_lanes<U32>(id + half);

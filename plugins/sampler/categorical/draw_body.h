@@ -17,7 +17,7 @@ using I32 = sdk::cpu::I32Lanes;
 using F32 = sdk::cpu::F32Lanes;
 using U64 = sdk::cpu::U64Lanes;
 
-// Four words a lane, each in the low half. See sdk/cpu/philox.h.
+// This has four words a lane, each in the low half. See sdk/cpu/philox.h.
 struct RandomWords {
   U64 word[4];
 };
@@ -38,12 +38,12 @@ RandomWords philox(const DrawInput& in, U64 block) {
   return {{c0, c1, c2, c3}};
 }
 
-// log(1 + d), 1 + d in [sqrt(1/2), sqrt(2)).
+// Returns log(1 + d), 1 + d in [sqrt(1/2), sqrt(2)).
 F32 log_near_one(F32 d) {
   const F32 s = d / (2.0F + d), z = s * s;
   return 2.0F * s + 2.0F * s * z * (1.0F / 3 + z * (1.0F / 5 + z * (1.0F / 7 + z * (1.0F / 9))));
 }
-// x = 2^exponent (1 + rest), 1 + rest in [sqrt(1/2), sqrt(2)). x: positive, normal.
+// This is x as 2^exponent (1 + rest), 1 + rest in [sqrt(1/2), sqrt(2)). x: positive, normal.
 struct Binary {
   F32 exponent, rest;
 };
@@ -54,7 +54,7 @@ Binary split_binary(F32 x) {
   return {__builtin_convertvector(__builtin_bit_cast(I32, above) >> 23, F32), m - 1.0F};
 }
 
-// -log(q) of the words.
+// Returns -log(q) of the words.
 F32 noise_of(U32 word) {
   const F32 u = (__builtin_convertvector(__builtin_bit_cast(I32, word >> 1), F32) + 0.5F) * 0x1p-31F;
   const F32 rest = 1.0F - u;

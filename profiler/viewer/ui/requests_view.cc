@@ -1,4 +1,4 @@
-// Who waited for whom: a row a request, with bars for its waits, its prompt's chunks and its decoding, over one axis of time.
+// This shows who waited for whom: a row a request, with bars for waits, prompt chunks and decoding, over one time axis.
 //
 // Only rows that are visible are drawn, and of each at most a bar for each pixel, so that a frame costs no more for 10000
 // requests than for a screen of them.

@@ -1,4 +1,4 @@
-// One request by itself, with a token a byte: what of its text is shown and when, and the numbers beside its tokens.
+// This tests one request, with a token a byte: what of its text is shown and when, and the numbers beside its tokens.
 #include "../../../core/src/engine/sequence.h"
 
 #include <gmock/gmock.h>
@@ -107,7 +107,7 @@ TEST(Sequence, EndsAtItsLimitItsCapacityOrAnEndToken) {
   EXPECT_EQ(tell({.ignore_end = true}, "ab\1c").result.tokens.size(), 4u);
 }
 
-// Probabilities of 1/2, 1/4, 1/8 and 1/8: of equals the lower id comes first, and the last place is the lower one's.
+// The probabilities are 1/2, 1/4, 1/8 and 1/8: of equals the lower id comes first, and takes the last place.
 TEST(Sequence, RanksTopLogprobsByValueAndThenById) {
   const Bytes tokenizer;
   const std::vector<float> logits = {std::log(1.0F), std::log(4.0F), std::log(1.0F), std::log(2.0F)};

@@ -49,7 +49,7 @@ VectorInput input() {
   return in;
 }
 
-// The sum of sixteen lanes, halves on halves.
+// Returns the sum of sixteen lanes, halves on halves.
 float folded(const float* lanes) {
   std::array<float, kMostLanes> sum;
   std::copy_n(lanes, kMostLanes, sum.begin());

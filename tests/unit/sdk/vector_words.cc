@@ -1,4 +1,4 @@
-// Compiled once for each instruction set.
+// This is compiled once for each instruction set.
 #include "vector_words.h"
 
 #include "tenon/sdk/cpu/vector.h"

@@ -1,4 +1,4 @@
-// Plays libcupti: hands out what a test has put in.
+// This plays libcupti: it hands out what a test has put in.
 #include "fake_cupti.h"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// GpuTrace over a pipeline of the CPU, with a CUPTI that makes up a kernel for each operation.
+// This tests GpuTrace over a pipeline of the CPU, with a CUPTI that makes up a kernel for each operation.
 #include "gpu_trace.h"
 
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ class MadeUpGpu : public testing::Test {
     return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
   }
 
-  // A call and its kernel. The tag comes last.
+  // Puts in a call and its kernel. The tag comes last.
   void launch(uint64_t tag) {
     if (static_cast<uint32_t>(tag) == UINT32_MAX) return;  // the tag is the whole run's
     const uint64_t at = std::max(now(), newest_);
@@ -68,7 +68,7 @@ class MadeUpGpu : public testing::Test {
     for (const FakeRecord& record : {call, kernel, tagged}) fake_->records.push_back(record);
   }
 
-  // on_token: at each token, with its number.
+  // Records a run of the engine. on_token: is called at each token, with its number.
   void record(GpuTrace& gpu, trace::RecorderOptions options,
               const std::function<void(trace::Recorder&, uint32_t)>& on_token = {}) {
     options.drain_interval = std::chrono::milliseconds(0);

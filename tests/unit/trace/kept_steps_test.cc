@@ -23,7 +23,7 @@ class Keeping : public testing::Test {
     sink_.track(0, {"main", 1});
   }
   void event(int64_t begin, int64_t end) { kept_.event({.begin_ns = begin, .end_ns = end}, sink_); }
-  // A step of one event that ends with it.
+  // Adds a step of one event that ends with it.
   void step(int64_t begin, int64_t end) {
     event(begin, end);
     kept_.step(number_++, begin, end);

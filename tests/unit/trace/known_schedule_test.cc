@@ -21,7 +21,7 @@ std::string value_of(const TraceFile& file, const TraceArg& arg) {
   return arg.kind == TraceArg::Kind::kText ? std::string(file.strings[arg.text]) : std::to_string(arg.integer);
 }
 
-// "slot 0|req 1|request=1 prompt=40 ...", without times.
+// Returns "slot 0|req 1|request=1 prompt=40 ...", without times.
 std::string line_of(const TraceFile& file, const TraceTrack& track, uint32_t name, uint32_t args) {
   std::string line = track.name + '|' + std::string(file.strings[name]) + '|';
   for (const TraceArg& arg : file.args.all(args)) {

@@ -1,4 +1,4 @@
-// A sink that keeps what it is told.
+// This sink keeps what it is told.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Text that is no trace, or half of one: a finding or a clear error, never a crash, a hang or absurd memory.
+// Text that is no trace, or half of one, gives a finding or an error, never a crash, a hang or absurd memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>

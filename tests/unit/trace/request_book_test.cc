@@ -20,7 +20,7 @@ class Requests : public testing::Test {
            std::string_view text = {}) {
     book_.add({.request = event, .begin_ns = ns, .id = id, .values = {values.begin(), values.size()}, .text = text});
   }
-  // The events of the engine, with times in nanoseconds.
+  // These add the events of the engine, with times in nanoseconds.
   void arrive(int64_t ns, uint64_t id, uint64_t before = 0) { add(ns, RequestEvent::kArrived, id, {before, 40, 1}); }
   void admit(int64_t ns, uint64_t id, uint64_t slot, uint64_t cached = 0) {
     add(ns, RequestEvent::kAdmitted, id, {slot, 40, cached});
@@ -142,7 +142,7 @@ TEST_F(Requests, ThoseThatWaitShareTracksWhereTheyCan) {
   EXPECT_THAT(places_, ElementsAre("queue 0 0-5 req 1", "queue 1 1-8 req 2", "queue 0 6-9 req 3"));
 }
 
-// Ten thousand that come at once and run one after the other.
+// Ten thousand requests come at once and run one after the other.
 TEST_F(Requests, ALongQueueHasFewTracksAndItsSlicesDoNotOverlap) {
   constexpr uint64_t kRequests = 10'000;
   std::vector<RequestSlice> waits;

@@ -1,4 +1,4 @@
-// A folder for one test, removed with what is in it.
+// This is a folder for one test, removed with what is in it.
 #pragma once
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-// One trace per silent loss: a good one, spoiled in one place. Each must be found, and nothing else.
+// For each silent loss a good trace is spoiled in one place. Each must be found, and nothing else.
 #include "tenon/profiler/trace_check.h"
 
 #include <gmock/gmock.h>

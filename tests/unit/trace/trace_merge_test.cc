@@ -22,7 +22,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-// The events of one process and one GPU. Times are in microseconds; `rank` is in the names.
+// Returns the events of one process and one GPU. Times are in microseconds; `rank` is in the names.
 std::string events(const std::string& rank, int begin) {
   const auto at = [&](int us) { return R"("ts":)" + std::to_string(begin + us); };
   return R"({"ph":"M","pid":1,"name":"process_name","args":{"name":"engine"}},
@@ -78,7 +78,7 @@ class MergeTraces : public ::testing::Test {
   std::vector<std::string> notices_;
 };
 
-// Everything that has a time, by name, in nanoseconds since the epoch: begin and end.
+// Returns everything that has a time, by name, in nanoseconds since the epoch: begin and end.
 std::set<std::tuple<std::string, int64_t, int64_t>> times(const TraceFile& t) {
   const int64_t base = std::stoll(std::string(t.meta("baseTimeNanoseconds").value_or("0")));
   std::set<std::tuple<std::string, int64_t, int64_t>> all;

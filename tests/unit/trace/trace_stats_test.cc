@@ -190,7 +190,7 @@ TEST(Percentile, IsTheNearestRank) {
   EXPECT_EQ(percentile(hundred, 0.99), 99);
 }
 
-// U = 8 of 64, four pairs of ties: p of the normal distribution, worked out apart.
+// U is 8 of 64, with four pairs of ties: p is that of the normal distribution, worked out apart.
 TEST(RankTest, IsThatOfMannAndWhitney) {
   const std::vector<double> a = {1, 2, 3, 4, 5, 6, 7, 8}, b = {5, 6, 7, 8, 9, 10, 11, 12};
   EXPECT_NEAR(rank_test(a, b), 0.013313002763816674, 1e-12);

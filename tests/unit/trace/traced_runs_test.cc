@@ -25,7 +25,7 @@ KernelRecord kernel(uint64_t start, uint64_t tag) {
 
 class KeptRuns : public testing::Test {
  protected:
-  // A run in a step of its own; the first is launched one by one.
+  // Begins a run in a step of its own; the first is launched one by one.
   uint32_t run(uint64_t step) {
     const uint32_t number = runs_.begin(program_, {.step = step, .phase = "decode"});
     if (number == 0) runs_.one_by_one(number);

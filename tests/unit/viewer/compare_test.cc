@@ -1,4 +1,4 @@
-// Two traces, operation by operation.
+// This tests the comparison of two traces, operation by operation.
 #include "model/compare.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Two timelines over one another, under synthetic keys and mouse.
+// This tests two timelines over one another, under synthetic keys and mouse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class ViewCompareView : public testing::Test {
     const PairState& s = *app.pair.value;
     return left + (right - left) * static_cast<float>((since_aligned_ns - s.from_ns) / (s.to_ns - s.from_ns));
   }
-  // Both timelines show this, since the aligned moment.
+  // Expects that both timelines show the same range, counted from the aligned moment.
   void expect_linked() {
     for (size_t side = 0; side < 2; ++side) {
       const TimelineState& t = state().timelines[side];

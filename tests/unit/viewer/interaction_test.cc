@@ -1,4 +1,4 @@
-// The viewer under synthetic keys and mouse, without a window: ImGui draws into lists that nobody shows.
+// This tests the viewer under synthetic keys and mouse, without a window: ImGui draws into lists that nobody shows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ class ViewInteraction : public testing::Test {
   void click(ImVec2 at) {
     for (const bool down : {false, true, false, false}) headless.frame(app, {.mouse = at, .button = down});
   }
-  // The x at which the timeline shows this time, by its own state.
+  // Returns the x at which the timeline shows this time, by its own state.
   float x_of(int64_t ns) {
     const TimelineState& t = app.timeline();
     const float left = 8 + 180, right = 1600 - 8 - ImGui::GetStyle().ScrollbarSize;

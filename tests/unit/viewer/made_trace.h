@@ -1,4 +1,4 @@
-// A small trace of known content: two prompts' worth of steps on two threads, as Tenon writes them.
+// This makes a small trace of known content: two prompts' worth of steps on two threads, as Tenon writes them.
 #pragma once
 
 #include <string>

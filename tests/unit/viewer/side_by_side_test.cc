@@ -1,4 +1,4 @@
-// Two traces on one time axis: what lies over what, and what is the same.
+// Two traces stand on one time axis: this tests what lies over what, and what is the same.
 #include "model/side_by_side.h"
 
 #include <gmock/gmock.h>

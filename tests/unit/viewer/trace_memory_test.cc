@@ -32,7 +32,7 @@ void give_back(void* memory) {
 
 }  // namespace
 
-// All of them: a sanitizer brings its own for those that are left out.
+// All of them are replaced: a sanitizer brings its own for those that are left out.
 void* operator new(size_t size) {
   return take(size);
 }
@@ -70,7 +70,7 @@ std::string joined(const std::function<std::string(int)>& make) {
   return text + ']';
 }
 
-// The most bytes an event at any time while the trace is read and analysed.
+// Returns the most bytes an event at any time while the trace is read and analysed.
 double peak(const std::string& text) {
   const size_t before = live;
   most = before;

@@ -1,6 +1,6 @@
-// Products of packed weights (packed.cuh) with 1 to 16 rows of x at the speed of memory, with RMSNorm before them and bias,
-// SiLU-multiply and residual after them. Their naive twin is Site::exact() of tests/cuda/gemv_test.cu, three loops in f64;
-// unpack.cuh makes plain numbers of the same weights.
+// This multiplies packed weights (packed.cuh) by 1 to 16 rows of x at the speed of memory, with RMSNorm before, and
+// bias, SiLU-multiply and residual after. The naive twin is Site::exact() of tests/cuda/gemv_test.cu, three loops in
+// f64; unpack.cuh makes plain numbers of the same weights.
 //
 // A block has an equal share of the tiles and takes them kTiles at a time: a tile pair, or one tile where shared memory is
 // short. Of a pair, segment s along K belongs to warp s % 16, which multiplies that segment of both tiles. The stages:
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
 // More rows are multiplied unpaired, unless in f32.
 inline constexpr uint32_t kPairedRows = 8;
 
-// How a product is launched. kTiles: tiles that a warp multiplies together.
+// This launches a product. kTiles: tiles that a warp multiplies together.
 template <PackedFormat F, int kTiles = 2>
 class Matvec {
   template <PackedFormat, int>

@@ -35,7 +35,7 @@ __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows,
   return at;
 }
 
-// The segments that a warp multiplies, in order: those of a tile pair, then those of the next.
+// A warp multiplies segments in this order: those of a tile pair, then those of the next.
 template <PackedFormat F, uint32_t kTiles>
 class SegmentWalk {
  public:
@@ -58,7 +58,7 @@ class SegmentWalk {
   uint32_t tile_, last_, segments_, warp_, segment_;
 };
 
-// A warp's weights on their way through its ring, in the order of the walk.
+// This feeds a warp's weights through its ring, in the order of the walk.
 template <PackedFormat F, uint32_t kTiles>
 class WeightFeed {
   using Ring = WarpRing<F::kSegmentBytes, kTiles>;
@@ -76,7 +76,7 @@ class WeightFeed {
       fill(s, weights);
     }
   }
-  // The address of the segment that is next, of the pair's first tile, in shared memory.
+  // Returns the address of the segment that is next, of the pair's first tile, in shared memory.
   __device__ __forceinline__ uint32_t front() const { return ring_.front(); }
   // Every lane has read that segment: its stage is filled again.
   __device__ __forceinline__ void refill(const uint8_t* weights) {
@@ -97,7 +97,7 @@ class WeightFeed {
   size_t tile_bytes_;
 };
 
-// The rows that a block multiplies, and their matrices. Routed, the grid's y counts rows of x, or groups of rows.
+// A block multiplies these rows by their matrices. Routed, the grid's y counts rows of x, or groups of rows.
 template <bool kRouted, bool kShared>
 class BlockRows {
  public:
@@ -107,7 +107,7 @@ class BlockRows {
     const int32_t e = kShared ? p_.routing[blockIdx.y] : ExpertGroups::expert(p_.routing, blockIdx.y);
     return e < static_cast<int32_t>(experts) ? e : -1;
   }
-  // The row of x and y that the block's row i is; UINT32_MAX if there is none.
+  // Returns the row of x and y that the block's row i is; UINT32_MAX if there is none.
   __device__ __forceinline__ uint32_t operator[](uint32_t i) const {
     if constexpr (!kRouted) {
       return i;
@@ -250,7 +250,7 @@ __device__ __forceinline__ float sum_of_warps(const float* from) {
   return sum;
 }
 
-// silu(gate) * up, for the lanes that have a gate; the lane 8 further has its up. All lanes of a warp call it.
+// Returns silu(gate) * up in lanes with a gate; the lane 8 further has its up. All lanes of a warp call it.
 __device__ __forceinline__ float silu_multiplied(float v) {
   const float up = __shfl_down_sync(~0U, v, 8);
   return v / (1 + expf(-v)) * up;

@@ -1,6 +1,6 @@
-// The stages of matvec_kernel, which matvec.cuh describes, in their order; its inner loop stands in the kernel. All are inlined,
-// since the variables that they share live in registers: the machine code is that of one function. It depends even on the order in
-// which the kernel computes its variables, so a change here is compared by its counts (tests/speed/kernels.csv).
+// These are matvec_kernel's stages in order, as matvec.cuh describes them; its inner loop stands in the kernel. All are
+// inlined, since the variables that they share live in registers: the machine code is that of one function. It depends
+// even on the order in which the kernel computes variables: compare a change by its counts (tests/speed/kernels.csv).
 #pragma once
 
 #include "tenon/cuda/matvec_block.cuh"
@@ -114,7 +114,7 @@ __device__ __forceinline__ void reduce(const MatvecBlock<S>& b, uint32_t pair, c
     if (b.lane == 0) to.squares[b.warp] = share.square;
   }
   float* own = to.partials + (pair % 2 * kMatvecWarps + b.warp) * S::kOutputs;
-  // [row][warp]; a row in shared memory has none.
+  // These are [row][warp]; a row in shared memory has none.
   const auto* infos = reinterpret_cast<const RowInfo*>(to.prepared + to.rows.info());
   if constexpr (S::kPaired) {
     leave_paired<F, typename S::X>(acc, share, infos + b.warp, own);

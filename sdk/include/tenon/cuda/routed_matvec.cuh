@@ -1,5 +1,5 @@
-// Routed products of packed weights: y[r] = epilogue(x[r] W_{expert[r]}^T), with the kernels of matvec.cuh. A store has
-// the experts one after the other, each as a site of its own would have it.
+// This does routed products of packed weights: y[r] = epilogue(x[r] W_{expert[r]}^T), with the kernels of matvec.cuh. A
+// store has the experts one after the other, each as a site of its own would have it.
 //
 // Up to 16 rows are multiplied one by one, each by its share of the blocks, which read the matrices of the row's expert
 // and no others. More rows are prepared in groups of up to 16 that share an expert (expert_groups.cuh), whose matrices
@@ -21,9 +21,9 @@ class RoutedMatvec {
 
  public:
   static constexpr const char* kName = Dense::kName;
-  // The classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared in groups. Only large blocks: their
-  // rings, which are filled after the wait, are deeper, and they lie one on each multiprocessor, where small ones could lie
-  // in pairs after ops of few blocks (block_size.h), such as those that choose the experts.
+  // Returns the classes of blocks that multiply x as it is: TENON_BLOCKS_*; 0: x has to be prepared in groups. Only
+  // large blocks do: their rings, filled after the wait, are deeper, and they lie one on each multiprocessor, where
+  // small ones could lie in pairs after ops of few blocks (block_size.h), such as those that choose the experts.
   static uint32_t direct_classes(const MatvecArgs& a) {
     return a.rows > kMatvecRows ? 0 : Dense::direct_classes(one_row(a)) & TENON_BLOCKS_LARGE;
   }

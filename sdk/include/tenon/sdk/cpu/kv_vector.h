@@ -29,7 +29,7 @@ template <uint32_t N>
   return Floats<N>::template decode<TENON_F16>(half);
 }
 
-// KvI4's numbers, from an element on that is a multiple of N.
+// Decodes KvI4's numbers, from an element on that is a multiple of N.
 template <uint32_t N>
 [[gnu::always_inline]] inline Floats<N> decode_i4(const uint8_t* row, uint32_t element, uint32_t n) {
   const uint8_t* from = row + element / 2;
@@ -54,7 +54,7 @@ template <uint32_t N>
   return sub(Floats<N>::load(x), zero);
 }
 
-// The byte of a row where an element begins.
+// Returns the byte of a row where an element begins.
 template <uint32_t kCodec>
 constexpr size_t kv_byte(uint32_t element) {
   return kCodec == TENON_U8 ? element / 2 : size_t{element} * kElementBytes<kCodec>;
@@ -78,7 +78,7 @@ template <uint32_t kCodec, uint32_t N>
 
 #if defined(__AVX2__)
 
-// Eight numbers in the codecs, as convert.h and kv_codec.h round them.
+// These round eight numbers to the codecs, as convert.h and kv_codec.h do.
 inline __m128i to_half(Floats<8> x) {
   return _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT);
 }

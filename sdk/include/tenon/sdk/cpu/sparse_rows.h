@@ -1,5 +1,5 @@
-// Vectors of weights of which each quad keeps two of four, from their integers of four bits. For the one source of an instruction
-// set, see vector.h; all sets give the same bits.
+// This makes vectors of weights of which each quad keeps two of four, from their integers of four bits. It is for the
+// one source of an instruction set, see vector.h; all sets give the same bits.
 //
 // SparseQuads(scale) makes 32 weights: operator()(quads, columns, first, sink) calls sink(first, Floats16) and
 // sink(first + 1, Floats16).
@@ -43,7 +43,7 @@ class SparseQuads {
     return places;
   }();
 
-  // The integers of a unit's 32 weights in the lower four bits of a byte each, 0 where there is none.
+  // Returns the integers of a unit's 32 weights in the lower four bits of a byte each, 0 where there is none.
   static __m256i spread(const uint8_t* quads, const uint8_t* columns) {
     int64_t all_quads;
     int32_t all_columns;
@@ -71,8 +71,8 @@ class SparseQuads {
 #else
 
 #if defined(__AVX2__)
-// The codes of the weights 16 * kHalf to 16 * kHalf + 15 of a unit: a lane has a quad, and each of its two integers is
-// shifted to its column's byte. Where there is none the code is 8.
+// Returns the codes of the weights 16 * kHalf to 16 * kHalf + 15 of a unit: a lane has a quad, and each of its two
+// integers is shifted to its column's byte. Where there is none the code is 8.
 template <uint32_t kHalf>
 inline Codes16 sparse_codes(const uint8_t* quads, const uint8_t* columns) {
   int32_t bytes;

@@ -138,7 +138,7 @@ concept WordVectors = requires(I a, W w, W x, C places, int32_t two_x, const int
 static_assert(FloatVector<Floats<16>> && MathVector<Floats<kWidth>>);
 static_assert(SumVector<Floats<kWidth>, float> && SumVector<Doubles<kDoubleWidth>, double>);
 
-// A hint that the cache lines of [p, p + bytes) will be wanted; any address will do.
+// Hints that the cache lines of [p, p + bytes) will be wanted; any address will do.
 inline void prefetch(const uint8_t* p, size_t bytes) {
   constexpr size_t kLine = 64;
   for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(p + at);

@@ -116,7 +116,7 @@ inline float largest(Floats<8> a) {
     pairs[i] = _mm256_unpacklo_ps(row[i].v, row[i + 1].v);
     pairs[i + 1] = _mm256_unpackhi_ps(row[i].v, row[i + 1].v);
   }
-  // fours[4 i + j], half h: rows 4 i to 4 i + 3 of column 4 h + j.
+  // The half h of fours[4 i + j] has rows 4 i to 4 i + 3 of column 4 h + j.
 #pragma GCC unroll 8
   for (uint32_t i = 0; i < 8; i += 4) {
     for (uint32_t j = 0; j < 2; ++j) {
@@ -270,11 +270,11 @@ inline Codes<8> raised(Codes<8> c) {
 inline Codes<8> joined(Codes<8> a, Codes<8> b, int mask) {
   return {_mm256_or_si256(a.v, _mm256_and_si256(b.v, _mm256_set1_epi8(static_cast<char>(mask))))};
 }
-// The table's byte for each code, which is below 16.
+// Returns the table's byte for each code, which is below 16.
 inline Codes<8> looked_up(const uint8_t (&table)[16], Codes<8> c) {
   return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_bytes(table)), c.v)};
 }
-// The table's lane for the three bits from kBit on of each lane.
+// Returns the table's lane for the three bits from kBit on of each lane.
 template <uint32_t kBit>
 inline Codes<8> looked_up_lanes(const uint32_t (&table)[8], Codes<8> c) {
   return {_mm256_permutevar8x32_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table)),
@@ -307,7 +307,7 @@ struct Words<8> {
     return {_mm256_set1_epi64x(four)};
   }
 };
-// The number in bits [kBit, kBit + 4) of each word, which is in two's complement.
+// Returns the number in bits [kBit, kBit + 4) of each word, which is in two's complement.
 template <uint32_t kBit>
 inline Words<8> signed_fours(Codes<8> c) {
   return {_mm256_srai_epi16(_mm256_slli_epi16(c.v, 12 - kBit), 12)};

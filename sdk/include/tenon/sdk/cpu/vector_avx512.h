@@ -130,7 +130,7 @@ inline Doubles<8> multiply_add(Doubles<8> a, Doubles<8> b, Doubles<8> c) {
     pairs[i] = _mm512_unpacklo_ps(row[i].v, row[i + 1].v);
     pairs[i + 1] = _mm512_unpackhi_ps(row[i].v, row[i + 1].v);
   }
-  // fours[4 i + j], quarter q: rows 4 i to 4 i + 3 of column 4 q + j.
+  // The quarter q of fours[4 i + j] has rows 4 i to 4 i + 3 of column 4 q + j.
 #pragma GCC unroll 8
   for (uint32_t i = 0; i < 16; i += 4) {
     for (uint32_t j = 0; j < 2; ++j) {
@@ -225,11 +225,11 @@ inline Codes<16> joined(Codes<16> a, Codes<16> b, int mask) {
   constexpr int kAOrBAndMask = 0xf8;
   return {_mm512_ternarylogic_epi32(a.v, b.v, _mm512_set1_epi8(static_cast<char>(mask)), kAOrBAndMask)};
 }
-// The table's byte for each code, which is below 16.
+// Returns the table's byte for each code, which is below 16.
 inline Codes<16> looked_up(const uint8_t (&table)[16], Codes<16> c) {
   return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(load_bytes(table)), c.v)};
 }
-// The table's lane for the four bits from kBit on of each lane.
+// Returns the table's lane for the four bits from kBit on of each lane.
 template <uint32_t kBit>
 inline Codes<16> looked_up_lanes(const uint32_t (&table)[16], Codes<16> c) {
   return {_mm512_permutexvar_epi32(_mm512_srli_epi32(c.v, kBit), _mm512_loadu_si512(table))};
@@ -258,7 +258,7 @@ inline Words<16> joined(Words<16> a, Words<16> b, int mask) {
   constexpr int kAOrBAndMask = 0xf8;
   return {_mm512_ternarylogic_epi32(a.v, b.v, _mm512_set1_epi16(static_cast<short>(mask)), kAOrBAndMask)};
 }
-// The number in bits [kBit, kBit + 4) of each word, which is in two's complement.
+// Returns the number in bits [kBit, kBit + 4) of each word, which is in two's complement.
 template <uint32_t kBit>
 inline Words<16> signed_fours(Codes<16> c) {
   return {_mm512_srai_epi16(_mm512_slli_epi16(c.v, 12 - kBit), 12)};
@@ -284,7 +284,7 @@ inline Ints<16> dot(Ints<16> sum, Words<16> w, int32_t two_x) {
 
 #if defined(__AVX512BF16__)
 
-// Two numbers of bf16 a lane. They are held as integers: clang 16 returns vectors of bf16 wrongly where it does not optimize.
+// A lane has two numbers of bf16, as integers: without optimization clang 16 returns vectors of bf16 wrongly.
 struct Bf16Pairs {
   static constexpr uint32_t kCount = 32;
   __m512i v;

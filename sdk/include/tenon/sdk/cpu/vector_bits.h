@@ -1,6 +1,6 @@
-// The vocabulary for arithmetic on bits: a register of lanes of u32, i32, u64 or f32, with the operators of C. It is for
-// kernels that mix the lengths and the kinds of lanes, such as random numbers and logarithms made of them; vector.h has the
-// vectors of products and of attention. In plain code a register has the sixteen bytes that every x86-64 has.
+// This is the vocabulary for arithmetic on bits: a register of lanes of u32, i32, u64 or f32, with C's operators. It is
+// for kernels that mix the lengths and the kinds of lanes, such as random numbers and their logarithms; vector.h has
+// the vectors of products and of attention. In plain code a register has the sixteen bytes that every x86-64 has.
 //
 // Operators work lane by lane, without fusing, so the bits of a result do not depend on the instruction set. A comparison
 // gives all bits of a lane or none, and `c ? a : b` chooses by lane. __builtin_bit_cast() takes a register for one of
@@ -39,7 +39,7 @@ inline V load_lanes(const T* from) {
   memcpy(&v, from, sizeof(v));
   return v;
 }
-// first, first + 1, ...
+// Returns first, first + 1, ...
 template <class V>
 inline V counting_from(uint32_t first) {
   V v{};
@@ -47,7 +47,7 @@ inline V counting_from(uint32_t first) {
   return v;
 }
 
-// The products of the lanes' low halves; the high halves do not matter.
+// Returns the products of the lanes' low halves; the high halves do not matter.
 inline U64Lanes multiply_low_halves(U64Lanes a, U64Lanes b) {
 #if defined(__AVX512F__)
   return __builtin_bit_cast(U64Lanes, _mm512_mul_epu32(__builtin_bit_cast(__m512i, a), __builtin_bit_cast(__m512i, b)));
@@ -60,7 +60,7 @@ inline U64Lanes multiply_low_halves(U64Lanes a, U64Lanes b) {
 #endif
 }
 
-// The lanes a0, b0, a1, b1, ... of the first half of a and b.
+// Returns the lanes a0, b0, a1, b1, ... of the first half of a and b.
 inline U64Lanes interleave_low(U64Lanes a, U64Lanes b) {
 #if defined(__AVX512F__)
   return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
@@ -70,7 +70,7 @@ inline U64Lanes interleave_low(U64Lanes a, U64Lanes b) {
   return __builtin_shufflevector(a, b, 0, 2);
 #endif
 }
-// The same of their second half.
+// Returns the same of their second half.
 inline U64Lanes interleave_high(U64Lanes a, U64Lanes b) {
 #if defined(__AVX512F__)
   return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);

@@ -1,5 +1,5 @@
-// The vocabulary of dot products of i8 with i8, for rows that lie as they are: under AVX-512 VNNI, AVX-VNNI, AVX2 or in plain
-// code. vector.h has the products of codes that are packed sixteen rows side by side.
+// This has the vocabulary of dot products of i8 with i8, for rows that lie as they are: under AVX-512 VNNI, AVX-VNNI,
+// AVX2 or in plain code. vector.h has the products of codes that are packed sixteen rows side by side.
 //
 //   Bytes        kCount i8 of a row: a register
 //   ByteWeights  the same, made ready to be multiplied
@@ -117,7 +117,7 @@ struct ByteSum {
 
 #endif
 
-// y[c] = (total of sum[c] + more) * (x_scale * scale[c]). The integers may wrap around on the way.
+// Stores y[c] = (total of sum[c] + more) * (x_scale * scale[c]). The integers may wrap around on the way.
 template <uint32_t C>
 inline void store_scaled(const ByteSum (&sum)[C], int32_t more, float x_scale, const float (&scale)[C], float* y) {
 #if defined(__AVX2__)

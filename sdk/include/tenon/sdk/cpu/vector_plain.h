@@ -150,7 +150,7 @@ inline float largest(const Floats<N>& a) {
   for (uint32_t i = 1; i < N; ++i) most = a.v[i] > most ? a.v[i] : most;
   return most;
 }
-// s[i] = sum of a[i]
+// Stores the sum of the lanes of a[i] in s[i].
 template <uint32_t N>
 inline void sum4(const Floats<N>* a, float* s) {
   for (uint32_t i = 0; i < 4; ++i) s[i] = sum(a[i]);
@@ -280,7 +280,7 @@ inline Codes<N> joined(Codes<N> a, const Codes<N>& b, int mask) {
   for (uint32_t i = 0; i < 4 * N; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] | (b.v[i] & mask));
   return a;
 }
-// The table's byte for each code, which is below 16.
+// Returns the table's byte for each code, which is below 16.
 template <uint32_t N>
 inline Codes<N> looked_up(const uint8_t (&table)[16], Codes<N> c) {
   for (uint8_t& code : c.v) code = table[code];

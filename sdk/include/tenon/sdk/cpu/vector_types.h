@@ -24,7 +24,7 @@ struct Codes;
 template <uint32_t N>
 struct Words;
 
-// The bytes of an element that Floats<N>::decode reads.
+// Floats<N>::decode reads so many bytes of an element.
 template <uint32_t Format>
 constexpr uint32_t kElementBytes = Format == TENON_F32                           ? 4
                                    : Format == TENON_F16 || Format == TENON_BF16 ? 2
