@@ -35,7 +35,7 @@ void add_sizes(std::vector<AttentionCase>& all) {
   }
 }
 
-// Contexts and steps that cross key blocks, splits and pages.
+// Adds contexts and steps that cross key blocks, splits and pages.
 void add_steps(std::vector<AttentionCase>& all) {
   for (const uint32_t before : {0, 62, 63, 64, 65, 254, 255, 256, 257, 1100}) {
     all.push_back({.name = "context" + std::to_string(before + 1),
@@ -197,7 +197,7 @@ void require_near(const std::vector<float>& got, const std::vector<double>& want
   }
 }
 
-// Runs a check over all cases that the component reads; a fault is said with its case. How many it reads.
+// Runs a check over all cases that the component reads, and returns how many. A fault is said with its case.
 template <class F>
 size_t each_case(const Component& attention, uint64_t seed, F&& check) {
   size_t read = 0;
@@ -252,7 +252,7 @@ void a_row_alone(const Subject& subject) {
   });
 }
 
-// Views that a plain cache does not have: each is read by the rules of the header, or refused with a reason.
+// Views that a plain cache does not have are read by the rules of the header, or refused with a reason.
 void reads_views_or_says_why_not(const Subject& subject) {
   if (subject.has_own(TENON_OWN_FORMULA)) throw NotTested("it declares a formula of its own");
   const std::unique_ptr<Component> attention = subject.open();

@@ -158,7 +158,7 @@ void read_memory(benchmark::State& state) {
   state.counters["bytes_a_run"] = each_thread(kMemory);
 }
 
-// A scheme as it is configured, on a machine of these instruction sets.
+// This is a scheme as it is configured, on a machine of these instruction sets.
 struct Subject {
   std::string scheme;
   std::vector<Setting> settings = {};

@@ -1,5 +1,5 @@
-// A model family as its file describes it: which weights it claims, how its numbers and tensors are called in both
-// conventions, and which modules it is made of. docs/adding-a-model.md is about such files.
+// This is a model family as its file describes it: which weights it claims, how its numbers and tensors are called in
+// both conventions, and which modules it is made of. docs/adding-a-model.md is about such files.
 #pragma once
 
 #include <filesystem>
@@ -146,7 +146,7 @@ struct Family {
 
   const Number* number(const std::string& name) const;
   const TensorNames* tensor(const std::string& name) const;
-  // True: one matrix has the rows of Q, K and V, or those of gate and up, one after the other.
+  // Says whether one matrix has the rows of Q, K and V, or those of gate and up, one after the other.
   bool fused(const Block& block) const;
 };
 

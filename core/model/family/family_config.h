@@ -1,4 +1,4 @@
-// A model's numbers, read from its description as its family says.
+// A model's numbers are read from its description as its family says.
 #pragma once
 
 #include <map>
@@ -20,7 +20,7 @@ struct Config {
   std::vector<Values> layers;  // [layers]: the numbers of [layer]
   std::vector<Rope> ropes;     // see Family::ropes
 
-  // The names of the numbers with their values; and those of a layer, too.
+  // These define the names of the numbers with their values; and those of a layer, too.
   void define(Scope& scope) const;
   void define(Scope& scope, uint32_t layer) const;
 };

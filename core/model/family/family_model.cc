@@ -47,7 +47,7 @@ VectorId declare_rope(const Rope& rope, const std::string& path, Declarations& d
   return declare.table(path, declare.capacity(), rope.rotated,
                        [f = frequencies(rope, declare.capacity()),
                         scale = static_cast<float>(rope.attention_factor)](std::span<float> table) {
-                         // Angles in single precision, as the models were trained with.
+                         // Angles are computed in single precision, as the models were trained with.
                          for (size_t row = 0; row * 2 * f.size() < table.size(); ++row) {
                            for (size_t i = 0; i < f.size(); ++i) {
                              const float angle = static_cast<float>(row) * static_cast<float>(f[i]);

@@ -48,7 +48,7 @@ std::vector<uint32_t> row_order(uint32_t heads, uint32_t head_dim, bool to_pairs
   return order;
 }
 
-// The tensors of a model under the names of another convention.
+// This gives the tensors of a model under the names of another convention.
 class Renaming {
  public:
   Renaming(const Family& family, const Weights& model, const Config& config, std::string_view convention)
@@ -383,8 +383,8 @@ Translation to_gguf(const Family& family, const Weights& model, const Config& c)
   return made;
 }
 
-// True: the products whose bias depends on a key have one, all of them in all layers; config.json can say no more than all
-// or none. Nothing if no product's bias depends on it.
+// Says whether the products whose bias depends on a key have one, all of them in all layers; config.json can say no
+// more than all or none. It says nothing if no product's bias depends on it.
 std::optional<bool> biased(const Family& family, const Weights& model, uint32_t layers, const std::string& number) {
   std::string with, without;
   for (const Block& b : family.blocks) {

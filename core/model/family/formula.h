@@ -15,7 +15,7 @@ struct Formula {
   SourcePosition where;  // its first character
 };
 
-// The names that a formula may use, with their values. Used by one thread.
+// This has the names that a formula may use, with their values. One thread uses it.
 class Scope {
  public:
   Scope();

@@ -9,7 +9,7 @@
 
 namespace tenon::family {
 
-// Each as transformers computes it for sequences of a fixed length.
+// Each is computed as transformers does it for sequences of a fixed length.
 enum class RopeScaling {
   kNone,
   kLinear,    // positions divided by the factor. Chen et al. 2023, arXiv:2306.15595

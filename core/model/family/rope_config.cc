@@ -21,7 +21,7 @@ class RopeGroup {
   bool has(const std::string& name) const { return reader_.has(key(name)); }
   const std::string& name() const { return name_; }
   bool is_null(const std::string& name) const { return reader_.is_null(key(name)); }
-  // Counts as absent then.
+  // Counts keys that are null as absent.
   void may_be_null(std::initializer_list<const char*> names) {
     for (const char* name : names) reader_.may_be_null(key(name));
   }
@@ -236,7 +236,7 @@ std::vector<double> divisors_of(ConfigReader& reader, const char* name, Rope& r)
   return {values.begin(), values.end()};
 }
 
-// True: an object of config.json has keys, if only with null.
+// Says whether an object of config.json has keys, if only with null.
 bool has_group(const Weights& weights, const std::string& name) {
   std::vector<std::string> keys = weights.metadata_keys();
   if (const MetadataValue* nulls = weights.metadata(weights::kNullKeys)) {

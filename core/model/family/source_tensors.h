@@ -1,4 +1,4 @@
-// The tensors of the weights by the house's names, and what a model declares of them.
+// This finds the tensors of the weights by the house's names, and notes what a model declares of them.
 #pragma once
 
 #include <string>

@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint32_t kSuperblock = 256;
 
-// A value as fp16 stores it.
+// This is a value as fp16 stores it.
 struct StoredHalf {
   uint16_t bits;
   explicit StoredHalf(float value) : bits(sdk::float_to_half(value)) {}
@@ -156,7 +156,7 @@ struct LevelRange {
   int least, most;  // the bounds of a scale; a minimum goes from 0 to most
 };
 
-// The integers about a fit's own that leave the least error.
+// Returns the integers about a fit's own that leave the least error.
 template <class Of>
 Levels best_levels(const Of& group, const typename Of::Fit& fit, const Steps& step, const LevelRange& range) {
   const auto [d, dmin] = step;
@@ -239,7 +239,7 @@ struct Symmetric {
   }
 };
 
-// Twelve bytes of eight 6-bit scales and minima (Q4_K, Q5_K).
+// Packs eight 6-bit scales and minima into twelve bytes (Q4_K, Q5_K).
 void put_scales_and_minima(const Levels (&level)[8], uint8_t* packed) {
   for (uint32_t g = 0; g < 8; ++g) {
     const auto s = static_cast<uint32_t>(level[g].scale), m = static_cast<uint32_t>(level[g].minimum);
@@ -260,7 +260,7 @@ void put_nibbles(const uint8_t* q, uint8_t* nibbles) {
     byte = static_cast<uint8_t>(byte | (q[i] & 15U) << (i % 64 / 32 * 4));
   }
 }
-// Two bits of integers, four runs of 32 to 32 bytes (Q2_K, Q3_K; Q6_K's upper two).
+// Packs two bits of integers, four runs of 32 to 32 bytes (Q2_K, Q3_K; Q6_K's upper two).
 void put_pairs(const uint8_t* q, uint32_t from, uint8_t* pairs) {
   for (uint32_t i = 0; i < kSuperblock; ++i) {
     uint8_t& byte = pairs[i / 128 * 32 + i % 32];
@@ -270,7 +270,7 @@ void put_pairs(const uint8_t* q, uint32_t from, uint8_t* pairs) {
 
 }  // namespace
 
-// 16 bytes of 4-bit scales and minima, 64 of pairs, d, dmin.
+// Writes 16 bytes of 4-bit scales and minima, 64 of pairs, d, dmin.
 bool encode_q2_k(const float* w, uint8_t* p) {
   Affine<16, 3> block;
   if (!block.find(w, 15)) return false;
@@ -282,7 +282,7 @@ bool encode_q2_k(const float* w, uint8_t* p) {
   return true;
 }
 
-// 32 bytes of third bits, 64 of the lower two, 12 of 6-bit scales plus 32, d.
+// Writes 32 bytes of third bits, 64 of the lower two, 12 of 6-bit scales plus 32, d.
 bool encode_q3_k(const float* w, uint8_t* p) {
   Symmetric<4, -32> block;
   if (!block.find(w)) return false;
@@ -301,7 +301,7 @@ bool encode_q3_k(const float* w, uint8_t* p) {
   return true;
 }
 
-// d, dmin, 12 bytes of scales and minima, 128 of nibbles.
+// Writes d, dmin, 12 bytes of scales and minima, 128 of nibbles.
 bool encode_q4_k(const float* w, uint8_t* p) {
   Affine<32, 15> block;
   if (!block.find(w, 63)) return false;
@@ -328,7 +328,7 @@ bool encode_q5_k(const float* w, uint8_t* p) {
   return true;
 }
 
-// 128 bytes of lower four bits, 64 of upper two, 16 int8 scales, d.
+// Writes 128 bytes of lower four bits, 64 of upper two, 16 int8 scales, d.
 bool encode_q6_k(const float* w, uint8_t* p) {
   Symmetric<32, -128> block;
   if (!block.find(w)) return false;

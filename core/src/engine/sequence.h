@@ -33,7 +33,7 @@ class Sequence {
   // Takes a chosen token and says whether the sequence goes on. logits: the row that it was chosen from. Throws what
   // the request's callback throws.
   bool take(int32_t token, std::span<const float> logits);
-  // The tokens that may come next, of a sequence with a grammar. All may if that cannot be told: mask_problem says why.
+  // Sets the bits of tokens that may come next by the grammar. All may if that cannot be told: mask_problem says why.
   void mask(std::span<uint32_t> bits);
   // Ends with what is there: the text that was held back comes out. Throws what the request's callback throws.
   void finish(FinishReason reason);

@@ -9,15 +9,15 @@ namespace tenon::exact {
 
 inline constexpr uint32_t kMostDim = 256, kPerLane = kMostDim / 32;
 
-// A warp's share of a query head's result, which lies in the lanes' registers: the softmax over the cells that it has taken, as
-// sums of weights relative to the greatest score so far.
+// This is a warp's share of a query head's result, in the lanes' registers: the softmax over the cells that it has
+// taken, as sums of weights relative to the greatest score so far.
 struct WarpSums {
   uint32_t warp, lane;     // the thread's
   float& top;              // the greatest score
   float& sum;              // of the weights
   float (&out)[kPerLane];  // of the weighted values, in the lane's dimensions d = lane + 32 i
 };
-// The same of all warps, in shared memory.
+// This holds the same of all warps, in shared memory.
 struct BlockSums {
   float (&values)[kWarps][kMostDim];
   float (&tops)[kWarps];
@@ -70,7 +70,7 @@ __device__ __forceinline__ void leave(const WarpSums& s, const BlockSums& to) {
   __syncthreads();
 }
 
-// A query head's softmax over all cells, and the factors of the sums that it is made of.
+// This is a query head's softmax over all cells, with the factors of the sums that it is made of.
 struct Softmax {
   float top = -INFINITY, sum = 0;
   float shrink[kWarps];       // the warps' sums

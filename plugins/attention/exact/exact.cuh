@@ -1,5 +1,5 @@
-// Attention in f32 as the formula says it, over every KV view: exact, and slower than kernels for one layout. The reference is
-// this, and Flash attends with it to views that its fast kernels do not read.
+// This does attention in f32 as the formula says it, over every KV view: exact, and slower than kernels for one layout.
+// The reference is this, and Flash attends with it to views that its fast kernels do not read.
 //
 //   return exact::claim(a, kv, bounds);          in claim(); throws Refused
 //   exact::record(a, call, recorder);            in record()

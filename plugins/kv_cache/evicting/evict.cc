@@ -21,7 +21,7 @@ struct Line {
   float* pooled;    // (page_cells)
 };
 
-// Steps 1 and 2; returns how many cells are in use. Weights that are not numbers count nothing, so that there is an order.
+// Does steps 1 and 2, returns how many cells are used. What is not a number counts nothing, so that there is an order.
 uint32_t settle(const EvictArgs& a, const Line& line) {
   uint32_t used = 0;
   for (uint32_t c = 0; c < a.page_cells; ++c) {

@@ -72,7 +72,7 @@ __device__ Candidate least_of_block(Candidate own, Candidate (&of_warp)[kWarps])
   return found;
 }
 
-// The whole block calls this. n: a power of two. before: a total order. Batcher's bitonic network.
+// Sorts by Batcher's bitonic network; the whole block calls this. n: a power of two. before: a total order.
 template <class Before>
 __device__ void sort(uint32_t* order, uint32_t n, const Before& before) {
   for (uint32_t run = 2; run <= n; run *= 2) {
@@ -90,7 +90,7 @@ __device__ void sort(uint32_t* order, uint32_t n, const Before& before) {
   __syncthreads();
 }
 
-// Steps 1 and 2; the whole block calls this, and every thread gets how many cells are in use.
+// Does steps 1 and 2; the whole block calls this, and every thread gets how many cells are in use.
 __device__ uint32_t settle(const EvictArgs& a, const Line& line) {
   __shared__ uint32_t in_use;
   if (threadIdx.x == 0) in_use = 0;

@@ -65,7 +65,7 @@ struct ChoosePointers {
   uint32_t* bounds;
 };
 
-// A row that chooses, and how many pages there are to choose from.
+// This is a row that chooses, and how many pages there are to choose from.
 struct Choice {
   uint32_t row, slot, before;
   uint32_t* bounds;  // (pages) of a KV head

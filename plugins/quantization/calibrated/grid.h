@@ -1,4 +1,4 @@
-// The values that a group of weights may take in GPTQ's and AWQ's forms: scale * (code - zero), with a scale in f16 and a
+// A group of weights may take these values in GPTQ's and AWQ's forms: scale * (code - zero), with a scale in f16 and a
 // zero point that is a code.
 #pragma once
 

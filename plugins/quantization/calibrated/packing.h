@@ -1,4 +1,4 @@
-// Numbers of a few bits in streams of 32-bit words, as published forms have them.
+// This packs numbers of a few bits into streams of 32-bit words, as published forms have them.
 #pragma once
 
 #include <cstdint>

@@ -55,7 +55,7 @@ struct BatchLayout {
   uint64_t zeros_at(uint64_t rows) const { return codes_at(rows) + rows * k; }
 };
 
-// A group of a row of a segment, where the segment's scales begin.
+// This is the place of a group in a segment, whose scales begin at `scales`.
 struct GroupPlace {
   uint8_t* scales;
   uint32_t row;    // its number in the tile

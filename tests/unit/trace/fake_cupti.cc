@@ -42,7 +42,7 @@ FAKE CUptiResult cuptiActivityDisable(CUpti_ActivityKind kind) {
   return CUPTI_SUCCESS;
 }
 
-// Two records a buffer.
+// Gives two records a buffer.
 FAKE CUptiResult cuptiActivityFlushAll(uint32_t) {
   for (size_t at = 0; at < state.records.size();) {
     uint8_t* buffer = nullptr;

@@ -1,4 +1,4 @@
-// Steps that are held back until one is slow or somebody asks.
+// This tests steps that are held back until one is slow or somebody asks.
 #include "kept_steps.h"
 
 #include <gmock/gmock.h>

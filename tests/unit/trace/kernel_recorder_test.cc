@@ -211,7 +211,7 @@ TEST_F(Recording, GivesGraphsAsOne) {
   EXPECT_EQ(recording.others[0].tag, 6u);
 }
 
-// Runs of two kernels, one of which comes after its run was forgotten.
+// A run has two kernels, one of which comes after the run was forgotten.
 TEST_F(Recording, ForgetsWhatIsNotWanted) {
   constexpr uint32_t kRuns = 20000, kWritten = 500, kKept = 10;
   uint32_t run = 1;

@@ -1,4 +1,4 @@
-// A schedule that is known to the step, as the trace's own reader sees it: every slice, and what is worked out from them.
+// The trace's own reader sees a schedule that is known to the step: every slice, and what is worked out from them.
 #include "support/known_schedule.h"
 
 #include <gmock/gmock.h>

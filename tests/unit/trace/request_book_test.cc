@@ -1,4 +1,4 @@
-// Requests as slices of their slots and of the queue.
+// This tests requests as slices of their slots and of the queue.
 #include "request_book.h"
 
 #include <gmock/gmock.h>

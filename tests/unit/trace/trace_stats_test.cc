@@ -152,7 +152,7 @@ TEST(TraceStats, PassOnWhatTheTraceSaysOfItself) {
   EXPECT_THAT(stats.notices, testing::Contains("no kernels: x"));
 }
 
-// Files that are damaged in every way the fuzzers know: an answer or an error, and what is merged can be read again.
+// Files are damaged in every way the fuzzers know: they give an answer or an error, and merged ones can be read again.
 TEST(TraceStats, OfDamagedFilesAreSumsOrErrors) {
   const TempFolder folder;
   size_t read = 0;
@@ -201,7 +201,7 @@ TEST(RankTest, IsThatOfMannAndWhitney) {
   EXPECT_EQ(rank_test(same, same), 1);
 }
 
-// Twenty decode steps; noise of one part in ten, the same in both.
+// Makes twenty decode steps; noise is one part in ten, the same in both.
 Events run(int down_us, int lead_us = 0) {
   Events e;
   for (int i = 0; i < 20; ++i) {

@@ -26,9 +26,9 @@ inline std::string op_args(const std::string& component, const std::string& op, 
          R"(,"bytes_written":0,"flops":0)";
 }
 
-// A prefill step of 1000 us and `decodes` decode steps of 100 us, 10 us between steps. A decode step: two layers of
-// attention (10 us) and a GEMV (20 us, 40 kB), then the sampler (5 us); 5 us are the host's at its end, the rest, 30
-// us, gaps. Step 3 samples for 50 us longer.
+// Makes a prefill step of 1000 us and `decodes` decode steps of 100 us, 10 us between steps. A decode step has two
+// layers of attention (10 us) and a GEMV (20 us, 40 kB), then the sampler (5 us); 5 us are the host's at its end, the
+// rest, 30 us, gaps. Step 3 samples for 50 us longer.
 inline std::string step_events(int decodes, int gemv_us = 20) {
   std::string text = event({"ProfilerStep#0", "user_annotation", 7, 0, 1000,
                             R"("phase":"prefill","n_ctx_tok":8,"n_gen_tok":0,"tokens":"A")"});

@@ -15,7 +15,7 @@ constexpr int64_t kMs = 1'000'000;
 
 class RequestRows : public testing::Test {
  protected:
-  // The ids of the requests that are shown.
+  // Returns the ids of the requests that are shown.
   std::vector<int64_t> shown(RequestOrder order, RequestFilter filter = RequestFilter::kAll, int64_t min_wait_ns = 0) {
     std::vector<int64_t> ids;
     for (const uint32_t i : request_rows(requests_, order, filter, min_wait_ns)) ids.push_back(requests_.all[i].id);

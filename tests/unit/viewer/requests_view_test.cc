@@ -1,4 +1,4 @@
-// The view of requests under synthetic keys and mouse.
+// This tests the view of requests under synthetic keys and mouse.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Sums over an area, searches, tables as text.
+// This tests sums over an area, searches, and tables as text.
 #include "model/selection.h"
 
 #include <gmock/gmock.h>

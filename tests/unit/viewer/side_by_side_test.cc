@@ -11,8 +11,8 @@ namespace {
 
 using testing::Pair;
 
-// `prompts` steps of 1000 us and decode steps of `decode_us`, 10 us between them, from `at` on; each of two layers of
-// an operation that takes a tenth of the step, the second time two kernels of it.
+// Makes `prompts` steps of 1000 us and decode steps of `decode_us`, 10 us between them, from `at` on; each has two
+// layers of an operation that takes a tenth of the step, the second time two kernels of it.
 TraceFile run_of(int at, int prompts, int decodes, int decode_us) {
   std::string text = "[" + event({"before", "user_annotation", 7, 0, 1});
   for (int i = 0; i < prompts + decodes; ++i) {

@@ -90,7 +90,7 @@ std::string id_event(char phase, int id, int at) {
          R"(,"cat":"request","name":"decode","id":")" + std::to_string(id) + "\"},\n";
 }
 
-// The arguments of CUPTI's kernels, as Tenon writes them.
+// Returns CUPTI's kernels with their arguments, as Tenon writes them.
 std::string kernel(int i) {
   const std::string n = std::to_string(i);
   return event({"layers." + std::to_string(i % 32) + ".mlp.down/product", "kernel", 1007, 10 * i, 9,

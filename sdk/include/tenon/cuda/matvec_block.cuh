@@ -102,7 +102,7 @@ template <bool kRouted, bool kShared>
 class BlockRows {
  public:
   __device__ __forceinline__ explicit BlockRows(const MatvecPointers& p) : p_(p) {}
-  // After the wait: the number of the rows' expert; -1 if there is none, and the product is 0.
+  // Returns, after the wait, the number of the rows' expert; -1 if there is none, and the product is 0.
   __device__ __forceinline__ int32_t expert(uint32_t experts) const {
     const int32_t e = kShared ? p_.routing[blockIdx.y] : ExpertGroups::expert(p_.routing, blockIdx.y);
     return e < static_cast<int32_t>(experts) ? e : -1;

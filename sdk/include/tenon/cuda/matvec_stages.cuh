@@ -21,7 +21,7 @@ struct MatvecShape {
   using Feed = WeightFeed<F, kTiles>;
   using Rows = BlockRows<kRouted, kShared>;
   using Output = ThreadOutput<kRows>;
-  // A warp's sums of a tile pair: for each tile and row block a fragment of (16 rows of weights, the rows of x).
+  // A warp has for each tile and row block of a tile pair the sums of a fragment (16 rows of weights, the rows of x).
   using Sums = float[kTiles][kRowBlocks][kSumsOf<F, X>];
 };
 

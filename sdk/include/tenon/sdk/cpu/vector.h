@@ -49,7 +49,7 @@ inline __m128 folded_to_four(Floats16 a) {
 inline float sum(Floats16 a) {
   return sum(folded(a));
 }
-// s[i] = sum of a[i], in the same order as sum() adds them.
+// Stores s[i] = sum of a[i], in the same order as sum() adds them.
 inline void sum4(const Floats16* a, float* s) {
   __m128 r0 = folded_to_four(a[0]), r1 = folded_to_four(a[1]), r2 = folded_to_four(a[2]), r3 = folded_to_four(a[3]);
   _MM_TRANSPOSE4_PS(r0, r1, r2, r3);

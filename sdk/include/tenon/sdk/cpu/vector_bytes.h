@@ -38,7 +38,7 @@ struct ByteSum {
   void add(const ByteWeights& w, Bytes x) { v = _mm512_dpbusd_epi32(v, w.v, x.v); }
   int32_t total() const { return _mm512_reduce_add_epi32(v); }
 };
-// The totals of four sums, in one lane each.
+// Returns the totals of four sums, in one lane each.
 inline __m128i totals(const ByteSum (&s)[4]) {
   const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(s[0].v, s[1].v), _mm512_unpackhi_epi32(s[0].v, s[1].v));
   const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(s[2].v, s[3].v), _mm512_unpackhi_epi32(s[2].v, s[3].v));
@@ -82,7 +82,7 @@ struct ByteSum {
     return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
   }
 };
-// The totals of four sums, in one lane each.
+// Returns the totals of four sums, in one lane each.
 inline __m128i totals(const ByteSum (&s)[4]) {
   const __m256i ab = _mm256_add_epi32(_mm256_unpacklo_epi32(s[0].v, s[1].v), _mm256_unpackhi_epi32(s[0].v, s[1].v));
   const __m256i cd = _mm256_add_epi32(_mm256_unpacklo_epi32(s[2].v, s[3].v), _mm256_unpackhi_epi32(s[2].v, s[3].v));
