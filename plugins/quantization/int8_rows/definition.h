@@ -16,20 +16,23 @@
 
 namespace tenon::int8_rows {
 
+// By this rule rows of weights become int8: the scale of one is its largest magnitude / kSteps, at least kLeastScale, and codes lie
+// within [kLeastCode, 127].
 template <class S>
-concept Int8Rows = requires {
-  {
-    S::kWeight
-  } -> std::convertible_to<const char*>;  // Returns the name of the codes' tensor, which each scheme has of its own.
-  // A row of weights has the scale largest magnitude / kSteps, at least kLeastScale, and codes within [kLeastCode, 127].
+concept Int8Rule = requires {
   { S::kSteps } -> std::convertible_to<float>;
   { S::kLeastScale } -> std::convertible_to<float>;
   { S::kLeastCode } -> std::convertible_to<float>;
+};
+template <class S>
+concept Int8Rows = Int8Rule<S> && requires {
+  {
+    S::kWeight
+  } -> std::convertible_to<const char*>;  // The name of the codes' tensor, which each scheme has of its own.
   // A row of x has the scale largest magnitude / 127, at least this one, and its codes are x times the scale's inverse.
   { S::kLeastXScale } -> std::convertible_to<float>;
-  {
-    S::kOutlier
-  } -> std::convertible_to<float>;  // x of this magnitude and above stays out of the integers; infinity: none does.
+  // x of this magnitude and above stays out of the integers; infinity: none does.
+  { S::kOutlier } -> std::convertible_to<float>;
 };
 
 inline constexpr float kNoOutliers = std::numeric_limits<float>::infinity();
@@ -46,12 +49,12 @@ constexpr float rounded(float steps) {
   return (steps + kWhole) - kWhole;
 }
 // Returns the code of w, whose row has that scale.
-template <Int8Rows Schema>
+template <Int8Rule Schema>
 constexpr int weight_code(float w, float scale) {
   const float q = scale > 0 ? rounded(w / scale) : 0;
   return static_cast<int>(q < Schema::kLeastCode ? Schema::kLeastCode : q > kTopCode ? kTopCode : q);
 }
-template <Int8Rows Schema>
+template <Int8Rule Schema>
 constexpr float weight_scale(float largest) {
   const float scale = largest / Schema::kSteps;
   return scale > Schema::kLeastScale ? scale : Schema::kLeastScale;

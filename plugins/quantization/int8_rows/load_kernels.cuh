@@ -1,5 +1,5 @@
-// These bring rows of weights into packed int8 with a scale each: quantized by the rule that a Schema states (definition.h: kSteps,
-// kLeastScale and kLeastCode), or as they were stored.
+// These bring rows of weights into packed int8 with a scale each: quantized by a rule (Int8Rule of definition.h), or as they
+// were stored.
 #pragma once
 
 #include <cfloat>
@@ -11,7 +11,7 @@
 namespace tenon::int8_rows {
 
 // A row with a weight that is not finite gets a scale of NaN: nothing can be reported from here.
-template <class Format, Int8Rows Schema>
+template <class Format, Int8Rule Rule>
 __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
   __shared__ uint32_t of_row;
   if (threadIdx.x == 0) of_row = 0;
@@ -24,12 +24,12 @@ __global__ void load_kernel(const cuda::LoadedRows rows, float* scales) {
   __syncthreads();
   const float magnitude = __uint_as_float(of_row);
   const bool finite = magnitude <= FLT_MAX;
-  const float scale = finite ? weight_scale<Schema>(magnitude) : 1;
+  const float scale = finite ? weight_scale<Rule>(magnitude) : 1;
   if (threadIdx.x == 0) scales[rows.packed_row(blockIdx.x)] = finite ? scale : NAN;
   const uint32_t padded = cuda::segments_of<Format>(rows.k) * Format::kSegmentK;
   for (uint32_t i = 4 * threadIdx.x; i < padded; i += 4 * blockDim.x) {
     int q[4];
-    for (uint32_t j = 0; j < 4; ++j) q[j] = weight_code<Schema>(finite ? rows.weight(blockIdx.x, i + j) : 0, scale);
+    for (uint32_t j = 0; j < 4; ++j) q[j] = weight_code<Rule>(finite ? rows.weight(blockIdx.x, i + j) : 0, scale);
     Format::put(rows.quad<Format>(blockIdx.x, i), q);
   }
 }

@@ -74,7 +74,7 @@ __device__ __forceinline__ void stage_constants(const MatvecBlock<S>& b, const R
 
 // x is prepared here.
 template <class S>
-struct PreparedX {
+struct XToPrepare {
   const RowSource& source;
   uint8_t* stage;           // (1, k), in shared memory
   const uint8_t* prepared;  // (kRows, k) in device memory, as `rows` says
@@ -83,7 +83,7 @@ struct PreparedX {
 // Returns x. One row is prepared in shared memory, where each warp does the k that it will multiply itself: `share` gets
 // the sums of these. Several rows are prepared already.
 template <class S>
-__device__ __forceinline__ typename S::X prepare_x(const MatvecBlock<S>& b, const PreparedX<S>& x, ShareSums& share) {
+__device__ __forceinline__ typename S::X prepare_x(const MatvecBlock<S>& b, const XToPrepare<S>& x, ShareSums& share) {
   using F = typename S::Format;
   if constexpr (S::kShared) {
     auto* sums = reinterpret_cast<float*>(b.memory + b.at.sums);  // [group]
@@ -99,7 +99,7 @@ template <class S>
 struct Reduction {
   float* partials;          // [pair % 2][warp][tile of the pair][row][16 rows of the tile], in shared memory
   float* squares;           // [warp] sums of x * x, in shared memory
-  const uint8_t* prepared;  // as PreparedX has it
+  const uint8_t* prepared;  // as XToPrepare has it
   const PreparedRows<typename S::Format>& rows;
 };
 // Each warp leaves its sums of a tile pair: acc becomes (kTiles, kRows, 16 rows of weights) in shared memory. `pair` counts
