@@ -67,9 +67,8 @@ class KvCacheHost {
   // Returns the positions that a head of a sequence holds after the last step, ascending.
   std::vector<uint32_t> positions(uint32_t layer, uint32_t slot, uint32_t head) const;
 
-  // These are for a cache that chooses spans. They return the view of a layer; the spans that were chosen in the last layer for a row
-  // of the last step, or -1; and what the cache chose them by: the queries of a KV head, (kGroup, k_dim), and the key of a token as it
-  // is stored.
+  // These are for a cache that chooses spans: view() returns that of a layer, and chosen() returns the spans, or -1, that the last layer
+  // chose for a row of the last step. It chose them by queries(), (kGroup, k_dim) of a KV head, and by key(), a token's as it is stored.
   static constexpr uint32_t kGroup = 2;
   const tenon_kv_view& view(uint32_t layer) const { return layers_[layer].view; }
   std::vector<int32_t> chosen(uint32_t row, uint32_t head) const;

@@ -1,4 +1,4 @@
-// With these options a command says more to the model's chat template than messages.
+// These options of a command tell the model's chat template more than messages do.
 #pragma once
 
 #include <CLI/CLI.hpp>

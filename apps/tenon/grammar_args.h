@@ -1,4 +1,4 @@
-// With these options a command demands that its text is of a form.
+// These options of a command prescribe the form of its text.
 #pragma once
 
 #include <CLI/CLI.hpp>

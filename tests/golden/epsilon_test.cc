@@ -64,12 +64,7 @@ TEST_P(Epsilon, IsThatOfTheDescriptionInEveryNorm) {
   EXPECT_LT(worst / peak, 1e-4);
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::string>& info) {
-  std::string name = info.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Epsilon, ::testing::ValuesIn(checkpoints()), name_of);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Epsilon, ::testing::ValuesIn(checkpoints()), golden::checkpoint_name);
 
 }  // namespace
 }  // namespace tenon

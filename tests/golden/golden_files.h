@@ -1,6 +1,8 @@
 // Tests read with this the files that the scripts beside it wrote.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <boost/json.hpp>
 #include <filesystem>
@@ -35,6 +37,13 @@ inline std::vector<float> floats_of(const std::filesystem::path& path) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(values.data()));
   return values;
+}
+
+// Names a case after its checkpoint, as googletest allows names.
+inline std::string checkpoint_name(const ::testing::TestParamInfo<std::string>& checkpoint) {
+  std::string name = checkpoint.param;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 }  // namespace tenon::golden

@@ -112,12 +112,7 @@ TEST_P(ThroughGguf, GreedyTokensStay) {
   }
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::string>& checkpoint) {
-  std::string name = checkpoint.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-INSTANTIATE_TEST_SUITE_P(Checkpoints, ThroughGguf, ::testing::ValuesIn(checkpoints()), name_of);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ThroughGguf, ::testing::ValuesIn(checkpoints()), golden::checkpoint_name);
 
 }  // namespace
 }  // namespace tenon

@@ -1,7 +1,7 @@
 // These filters take texts, numbers and single values; list_filters.cc has those that go through lists. Each does what
-// Jinja's does (jinja2/filters.py), and tojson what transformers makes of it; what is not done here, such as the bases
-// of int, is a failure and never another result. The run is charged before a long text is made. kFilters has all of
-// them by name.
+// Jinja's does (jinja2/filters.py), and tojson does what transformers makes of it. A filter fails where it lacks
+// something, such as int's bases, and never gives another result. It charges the run before it makes a long text.
+// kFilters names them all.
 #include "filters.h"
 
 #include <algorithm>

@@ -157,8 +157,8 @@ int32_t worst_of(const TellArgs& a, const Part& p, uint32_t row, int64_t first) 
   if (a.sees_logits != 0 && any_no_logit(logits, share(a.vocab))) return sdk::kNoLogits;
   for (uint32_t i = 0; i < a.left.n; ++i) {
     const sdk::LeftRows& of = a.left.of[i];
-    const int64_t entries = of.counted != 0 ? p.ptr<const int32_t>(of.operand + 1)[row] : of.columns;
-    const float* left = p.ptr<const float>(of.operand) + row * of.stride + first;
+    const int64_t entries = of.counted != 0 ? p.ptr<const int32_t>(of.operand + sdk::kLeftCount)[row] : of.columns;
+    const float* left = p.ptr<const float>(of.operand + sdk::kLeftLogits) + row * of.stride + first;
     if (any_no_candidate(left, share(entries))) return sdk::kNoCandidates;
   }
   return std::numeric_limits<int32_t>::max();
@@ -179,45 +179,27 @@ void tell(const TellArgs& a, const Part& p) {
 struct DraftPassArgs {
   uint32_t pass, rows_per_seq, vocab;
 };
-enum DraftPassOperand {
-  kNext,
-  kStepToken,
-  kStepLive,
-  kStepPos,
-  kStepSlot,
-  kStepKvLen,
-  kLive,
-  kToken,
-  kPos,
-  kSlot,
-  kParent,
-  kSeqRow,
-  kKvLen,
-  kOutRow,
-  kChoiceLive,
-  kChoiceRow
-};
 void draft_pass(const DraftPassArgs& a, const Part& p) {
   const auto is_token = [&](int32_t chosen) { return static_cast<uint32_t>(chosen) < a.vocab; };
-  const auto i32 = [&](DraftPassOperand o) { return p.ptr<int32_t>(o); };
-  const auto* step_live = p.ptr<const uint32_t>(kStepLive);
+  const auto i32 = [&](sdk::DraftPassOperand o) { return p.ptr<int32_t>(o); };
+  const auto* step_live = p.ptr<const uint32_t>(sdk::kPassStepLive);
   const uint32_t seqs = step_live[sdk::kLiveSeqs];
   for (uint32_t s = 0; s < seqs; ++s) {
     const uint32_t row = s * a.rows_per_seq + a.pass;
-    const int32_t slot = i32(kStepSlot)[row];
-    if (a.pass > 0) i32(kStepToken)[row] = is_token(i32(kNext)[s]) ? i32(kNext)[s] : 0;
-    i32(kToken)[s] = i32(kStepToken)[row];
-    i32(kPos)[s] = i32(kStepPos)[row];
-    i32(kSlot)[s] = slot;
-    i32(kParent)[s] = -1;
-    i32(kChoiceRow)[s] = static_cast<int32_t>(row);
-    i32(kSeqRow)[s] = i32(kOutRow)[s] = static_cast<int32_t>(s);
-    i32(kKvLen)[slot] = i32(kStepKvLen)[slot] + static_cast<int32_t>(a.pass);
+    const int32_t slot = i32(sdk::kPassStepSlot)[row];
+    if (a.pass > 0) i32(sdk::kPassStepToken)[row] = is_token(i32(sdk::kPassNext)[s]) ? i32(sdk::kPassNext)[s] : 0;
+    i32(sdk::kPassToken)[s] = i32(sdk::kPassStepToken)[row];
+    i32(sdk::kPassPos)[s] = i32(sdk::kPassStepPos)[row];
+    i32(sdk::kPassSlot)[s] = slot;
+    i32(sdk::kPassParent)[s] = -1;
+    i32(sdk::kPassChoiceRow)[s] = static_cast<int32_t>(row);
+    i32(sdk::kPassSeqRow)[s] = i32(sdk::kPassOutRow)[s] = static_cast<int32_t>(s);
+    i32(sdk::kPassKvLen)[slot] = i32(sdk::kPassStepKvLen)[slot] + static_cast<int32_t>(a.pass);
   }
-  i32(kSeqRow)[seqs] = static_cast<int32_t>(seqs);
+  i32(sdk::kPassSeqRow)[seqs] = static_cast<int32_t>(seqs);
   const uint32_t live[4] = {seqs, seqs, seqs, 0}, choice[4] = {step_live[sdk::kLiveRows], seqs, seqs, 0};
-  std::copy_n(live, 4, p.ptr<uint32_t>(kLive));
-  std::copy_n(choice, 4, p.ptr<uint32_t>(kChoiceLive));
+  std::copy_n(live, 4, p.ptr<uint32_t>(sdk::kPassLive));
+  std::copy_n(choice, 4, p.ptr<uint32_t>(sdk::kPassChoiceLive));
 }
 
 void record_gather(tenon_tid x, tenon_tid y, Recorder& rec) {
@@ -285,22 +267,7 @@ void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, b
 
 void record_draft_pass(const sdk::DraftPass& longer, Recorder& rec) {
   const tenon_draft_pass& to = longer.pass;
-  const tenon_operand operands[] = {{to.next, TENON_READ},
-                                    {rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
-                                    {rec.step(TENON_STEP_LIVE), TENON_READ},
-                                    {rec.step(TENON_STEP_POS), TENON_READ},
-                                    {rec.step(TENON_STEP_SLOT), TENON_READ},
-                                    {rec.step(TENON_STEP_KV_LEN), TENON_READ},
-                                    {to.live, TENON_WRITE},
-                                    {to.token, TENON_WRITE},
-                                    {to.pos, TENON_WRITE},
-                                    {to.slot, TENON_WRITE},
-                                    {to.parent, TENON_WRITE},
-                                    {to.seq_row, TENON_WRITE},
-                                    {to.kv_len, TENON_WRITE},
-                                    {to.out_row, TENON_WRITE},
-                                    {to.choice_live, TENON_WRITE},
-                                    {to.choice_row, TENON_WRITE}};
+  const std::vector<tenon_operand> operands = sdk::draft_pass_operands(to, rec);
   rec.emit<&draft_pass>({.name = "draft_pass", .operands = operands, .chunks = {1}},
                         DraftPassArgs{to.pass, to.rows_per_seq, longer.tokens()});
 }

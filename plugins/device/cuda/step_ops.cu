@@ -262,41 +262,23 @@ __global__ void draft_pass_kernel(DraftPassArgs a, DraftPassPointers p) {
     p.choice_live[i] = i == sdk::kLiveRows ? p.step_live[sdk::kLiveRows] : seqs;
   }
 }
-enum DraftPassOperand {
-  kPassNext,
-  kPassStepToken,
-  kPassStepLive,
-  kPassStepPos,
-  kPassStepSlot,
-  kPassStepKvLen,
-  kPassLive,
-  kPassToken,
-  kPassPos,
-  kPassSlot,
-  kPassParent,
-  kPassSeqRow,
-  kPassKvLen,
-  kPassOutRow,
-  kPassChoiceLive,
-  kPassChoiceRow
-};
 void draft_pass(const DraftPassArgs& a, const cuda::Launch& l) {
-  const DraftPassPointers p{.next = l.ptr<const int32_t>(kPassNext),
-                            .step_token = l.ptr<int32_t>(kPassStepToken),
-                            .step_live = l.ptr<const uint32_t>(kPassStepLive),
-                            .step_pos = l.ptr<const int32_t>(kPassStepPos),
-                            .step_slot = l.ptr<const int32_t>(kPassStepSlot),
-                            .step_kv_len = l.ptr<const int32_t>(kPassStepKvLen),
-                            .live = l.ptr<uint32_t>(kPassLive),
-                            .token = l.ptr<int32_t>(kPassToken),
-                            .pos = l.ptr<int32_t>(kPassPos),
-                            .slot = l.ptr<int32_t>(kPassSlot),
-                            .parent = l.ptr<int32_t>(kPassParent),
-                            .seq_row = l.ptr<int32_t>(kPassSeqRow),
-                            .kv_len = l.ptr<int32_t>(kPassKvLen),
-                            .out_row = l.ptr<int32_t>(kPassOutRow),
-                            .choice_live = l.ptr<uint32_t>(kPassChoiceLive),
-                            .choice_row = l.ptr<int32_t>(kPassChoiceRow)};
+  const DraftPassPointers p{.next = l.ptr<const int32_t>(sdk::kPassNext),
+                            .step_token = l.ptr<int32_t>(sdk::kPassStepToken),
+                            .step_live = l.ptr<const uint32_t>(sdk::kPassStepLive),
+                            .step_pos = l.ptr<const int32_t>(sdk::kPassStepPos),
+                            .step_slot = l.ptr<const int32_t>(sdk::kPassStepSlot),
+                            .step_kv_len = l.ptr<const int32_t>(sdk::kPassStepKvLen),
+                            .live = l.ptr<uint32_t>(sdk::kPassLive),
+                            .token = l.ptr<int32_t>(sdk::kPassToken),
+                            .pos = l.ptr<int32_t>(sdk::kPassPos),
+                            .slot = l.ptr<int32_t>(sdk::kPassSlot),
+                            .parent = l.ptr<int32_t>(sdk::kPassParent),
+                            .seq_row = l.ptr<int32_t>(sdk::kPassSeqRow),
+                            .kv_len = l.ptr<int32_t>(sdk::kPassKvLen),
+                            .out_row = l.ptr<int32_t>(sdk::kPassOutRow),
+                            .choice_live = l.ptr<uint32_t>(sdk::kPassChoiceLive),
+                            .choice_row = l.ptr<int32_t>(sdk::kPassChoiceRow)};
   l(&draft_pass_kernel, {.blocks = {1}, .threads = {kThreads}}, a, p);
 }
 
@@ -371,22 +353,7 @@ uint32_t built_arch() {
 
 void record_draft_pass(const sdk::DraftPass& longer, sdk::Recorder& rec) {
   const tenon_draft_pass& to = longer.pass;
-  const Operands operands = {{to.next, TENON_READ},
-                             {rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
-                             {rec.step(TENON_STEP_LIVE), TENON_READ},
-                             {rec.step(TENON_STEP_POS), TENON_READ},
-                             {rec.step(TENON_STEP_SLOT), TENON_READ},
-                             {rec.step(TENON_STEP_KV_LEN), TENON_READ},
-                             {to.live, TENON_WRITE},
-                             {to.token, TENON_WRITE},
-                             {to.pos, TENON_WRITE},
-                             {to.slot, TENON_WRITE},
-                             {to.parent, TENON_WRITE},
-                             {to.seq_row, TENON_WRITE},
-                             {to.kv_len, TENON_WRITE},
-                             {to.out_row, TENON_WRITE},
-                             {to.choice_live, TENON_WRITE},
-                             {to.choice_row, TENON_WRITE}};
+  const Operands operands = sdk::draft_pass_operands(to, rec);
   cuda::emit<&draft_pass>(rec, {.name = "draft_pass", .operands = operands, .chunks = {}},
                           DraftPassArgs{to.pass, to.rows_per_seq, longer.tokens(), 0});
 }

@@ -111,8 +111,6 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
   }
 }
 enum TellOperand { kTellLogits, kTellTold, kTellLive };
-// The operands of what a processor left, from LeftRows::operand on.
-enum LeftOperand { kLeftLogits, kLeftCount, kLeftId };
 void tell(const TellArgs& a, const cuda::Launch& l) {
   TellPointers p{};
   p.logits = l.ptr<const float>(kTellLogits);
@@ -121,9 +119,9 @@ void tell(const TellArgs& a, const cuda::Launch& l) {
   p.seen = l.zeroed<unsigned long long>();
   for (uint32_t i = 0; i < a.left.n; ++i) {
     const sdk::LeftRows& left = a.left.of[i];
-    p.left[i] = l.ptr<const float>(left.operand + kLeftLogits);
-    p.count[i] = left.counted > 0 ? l.ptr<const int32_t>(left.operand + kLeftCount) : nullptr;
-    p.id[i] = left.counted > 1 ? l.ptr<const int32_t>(left.operand + kLeftId) : nullptr;
+    p.left[i] = l.ptr<const float>(left.operand + sdk::kLeftLogits);
+    p.count[i] = left.counted > 0 ? l.ptr<const int32_t>(left.operand + sdk::kLeftCount) : nullptr;
+    p.id[i] = left.counted > 1 ? l.ptr<const int32_t>(left.operand + sdk::kLeftId) : nullptr;
   }
   const auto share = int64_t{kThreads} * kTellUnroll;
   const auto wide = static_cast<uint32_t>((a.vocab + share - 1) / share);

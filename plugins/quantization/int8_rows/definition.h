@@ -26,9 +26,8 @@ concept Int8Rule = requires {
 };
 template <class S>
 concept Int8Rows = Int8Rule<S> && requires {
-  {
-    S::kWeight
-  } -> std::convertible_to<const char*>;  // The name of the codes' tensor, which each scheme has of its own.
+  // The codes' tensor has this name, which is each scheme's own.
+  { S::kWeight } -> std::convertible_to<const char*>;
   // A row of x has the scale largest magnitude / 127, at least this one, and its codes are x times the scale's inverse.
   { S::kLeastXScale } -> std::convertible_to<float>;
   // x of this magnitude and above stays out of the integers; infinity: none does.

@@ -56,7 +56,7 @@ struct BatchLayout {
 };
 
 // This is the place of a group in a segment, whose scales begin at `scales`.
-struct GroupPlace {
+struct RowGroup {
   uint8_t* scales;
   uint32_t row;    // its number in the tile
   uint32_t group;  // its number in the segment
@@ -66,7 +66,7 @@ struct GroupValues {
   uint32_t zero;       // a zero point, or a scale in e4m3
 };
 template <class Scales>
-__device__ void put_group(const GroupPlace& at, const GroupValues& values) {
+__device__ void put_group(const RowGroup& at, const GroupValues& values) {
   const auto [scales, row, group] = at;
   const auto [scale, zero] = values;
   uint8_t* to = scales + Scales::byte_offset(row, group);

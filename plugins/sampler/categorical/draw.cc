@@ -28,8 +28,8 @@ void take_run(const DrawInput& in, uint32_t first, const float* logit, Lanes& be
   const RandomWords w = philox(in, sdk::cpu::counting_from<U64>(first / 4));
   const U64 low = (w.word[0] & 0xffffffffu) | w.word[1] << 32, high = (w.word[2] & 0xffffffffu) | w.word[3] << 32;
   const U32 token = sdk::cpu::counting_from<U32>(first);
-  best.take(sdk::cpu::load_lanes<F32>(logit), __builtin_bit_cast(U32, sdk::cpu::interleave_low(low, high)), token);
-  best.take(sdk::cpu::load_lanes<F32>(logit + kLanes), __builtin_bit_cast(U32, sdk::cpu::interleave_high(low, high)),
+  best.take(sdk::cpu::load_lanes<F32>(logit), __builtin_bit_cast(U32, sdk::cpu::interleave<0>(low, high)), token);
+  best.take(sdk::cpu::load_lanes<F32>(logit + kLanes), __builtin_bit_cast(U32, sdk::cpu::interleave<1>(low, high)),
             token + kLanes);
 }
 

@@ -65,7 +65,7 @@ void set_bits(VectorWords& out) {
   const U64Lanes factor = (counting_from<U64Lanes>(1) * 1000003u) + (uint64_t{1} << 40);
   const U64Lanes products = multiply_low_halves(factor, U64Lanes{} + 4000000007u);
   const U64Lanes a = counting_from<U64Lanes>(0), b = counting_from<U64Lanes>(100);
-  const U64Lanes low = interleave_low(a, b), high = interleave_high(a, b);
+  const U64Lanes low = interleave<0>(a, b), high = interleave<1>(a, b);
   memcpy(out.long_products, &products, sizeof(products));
   memcpy(out.interleaved, &low, sizeof(low));
   memcpy(out.interleaved + out.long_lanes, &high, sizeof(high));

@@ -21,11 +21,6 @@ using testing::ScratchFolder;
 
 using Numbers = std::map<std::string, double>;
 
-std::string file_text(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 Family shipped(const std::string& name) {
   return read_family(TENON_SOURCE_DIR "/configs/models/" + name + ".toml");
 }
@@ -39,8 +34,10 @@ std::vector<Family> shipped_families() {
 }
 
 const json::object& published() {
-  static const json::value kAll =
-      json::parse(file_text(TENON_SOURCE_DIR "/tests/differential/data/config_defaults.json"));
+  static const json::value kAll = [] {
+    std::ifstream file(TENON_SOURCE_DIR "/tests/differential/data/config_defaults.json");
+    return json::parse(file);
+  }();
   return kAll.as_object();
 }
 

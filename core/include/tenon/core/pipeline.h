@@ -170,8 +170,8 @@ class Pipeline {
   Found find(std::span<const int32_t> tokens) const;
   // Makes what find() finds the beginning of a slot that has nothing, and returns its length.
   uint32_t adopt(uint32_t slot, std::span<const int32_t> tokens);
-  // Lets find() find the slot's first tokens, which are in the cache, from now on. If they are empty, it finds nothing
-  // of the slot any more.
+  // Lets find() find the slot's first tokens, which are in the cache, from now on. If they are empty, find()
+  // finds none of the slot's any more.
   void share(uint32_t slot, std::span<const int32_t> tokens);
   // Returns what cells of this pipeline depend on; nothing unless the options have sessions.
   const std::vector<SessionFact>& session_facts() const;
@@ -226,8 +226,8 @@ class Pipeline {
     std::span<const float> values{};  // (rows, columns)
   };
   using Look = std::function<void(const ModuleResult& result)>;
-  // From now on every step runs op by op, and `look` is called with the results of these modules, in the order of their
-  // ops, once the step has ended, by the thread that calls step(). It does not throw, and what it is given is valid
+  // Makes every step from now on run op by op. The thread that calls step() then calls `look` with the results of these
+  // modules, in the order of their ops, once the step has ended. It does not throw, and what it is given is valid
   // during the call. Without paths steps run as usual again. Throws Error(kUsage), which names what there is, for a
   // path that no op leaves a result for.
   void look_at(std::vector<std::string> paths, Look look);

@@ -153,8 +153,8 @@ class Program {
   std::vector<void*> pointers_, addresses_;
 };
 
-// An op's cost is per row and per token; this makes it a number for one step. `rows` are the step's live rows, `context` is the sum
-// of the tokens that each of them attends to.
+// An op's cost is per row and per token; this makes it a number for one step. `rows` are the step's live rows, `context` sums up
+// how many tokens each of them attends to.
 struct StepLoad {
   double rows = 0, context = 0;
   uint64_t step = 0;       // the step's number in a trace

@@ -72,6 +72,44 @@ struct DraftPass {
   uint32_t tokens() const { return vocab != 0 ? vocab : static_cast<uint32_t>(std::numeric_limits<int32_t>::max()); }
 };
 
+// The op of a draft model's pass has these operands, on every device.
+enum DraftPassOperand : uint32_t {
+  kPassNext,
+  kPassStepToken,
+  kPassStepLive,
+  kPassStepPos,
+  kPassStepSlot,
+  kPassStepKvLen,
+  kPassLive,
+  kPassToken,
+  kPassPos,
+  kPassSlot,
+  kPassParent,
+  kPassSeqRow,
+  kPassKvLen,
+  kPassOutRow,
+  kPassChoiceLive,
+  kPassChoiceRow
+};
+inline std::vector<tenon_operand> draft_pass_operands(const tenon_draft_pass& to, Recorder& rec) {
+  return {{to.next, TENON_READ},
+          {rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
+          {rec.step(TENON_STEP_LIVE), TENON_READ},
+          {rec.step(TENON_STEP_POS), TENON_READ},
+          {rec.step(TENON_STEP_SLOT), TENON_READ},
+          {rec.step(TENON_STEP_KV_LEN), TENON_READ},
+          {to.live, TENON_WRITE},
+          {to.token, TENON_WRITE},
+          {to.pos, TENON_WRITE},
+          {to.slot, TENON_WRITE},
+          {to.parent, TENON_WRITE},
+          {to.seq_row, TENON_WRITE},
+          {to.kv_len, TENON_WRITE},
+          {to.out_row, TENON_WRITE},
+          {to.choice_live, TENON_WRITE},
+          {to.choice_row, TENON_WRITE}};
+}
+
 // Returns a Longer that begins with a copy of *in. Members for which in->h.size is too small are 0.
 template <class Longer, class T>
 Longer read_longer(const T* in) noexcept {
@@ -83,9 +121,10 @@ Longer read_longer(const T* in) noexcept {
 // An op that checks what one processor left finds the tensors by this.
 struct LeftRows {
   int64_t columns, stride, id_stride;  // elements
-  uint32_t operand;                    // the number of the operand `left`
-  uint32_t counted;                    // how many operands follow it: 0, 1 = `count`, 2 = `count` and `id`
+  uint32_t operand;                    // LeftOperand counts from here
+  uint32_t counted;                    // how many operands follow the first: 0, 1 = `count`, 2 = `count` and `id`
 };
+enum LeftOperand : uint32_t { kLeftLogits, kLeftCount, kLeftId };
 inline constexpr uint32_t kLeftOfAnOp = 5;
 struct SomeLeft {
   std::array<LeftRows, kLeftOfAnOp> of;

@@ -60,24 +60,16 @@ inline U64Lanes multiply_low_halves(U64Lanes a, U64Lanes b) {
 #endif
 }
 
-// Returns the lanes a0, b0, a1, b1, ... of the first half of a and b.
-inline U64Lanes interleave_low(U64Lanes a, U64Lanes b) {
+// Returns the lanes a0, b0, a1, b1, ... of one half of a and b: the first (kHalf = 0) or the second (1).
+template <int kHalf>
+inline U64Lanes interleave(U64Lanes a, U64Lanes b) {
+  constexpr int kLanes = sizeof(U64Lanes) / 8, kA = kHalf * kLanes / 2, kB = kLanes + kA;
 #if defined(__AVX512F__)
-  return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+  return __builtin_shufflevector(a, b, kA, kB, kA + 1, kB + 1, kA + 2, kB + 2, kA + 3, kB + 3);
 #elif defined(__AVX2__)
-  return __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  return __builtin_shufflevector(a, b, kA, kB, kA + 1, kB + 1);
 #else
-  return __builtin_shufflevector(a, b, 0, 2);
-#endif
-}
-// Returns the same of their second half.
-inline U64Lanes interleave_high(U64Lanes a, U64Lanes b) {
-#if defined(__AVX512F__)
-  return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-#elif defined(__AVX2__)
-  return __builtin_shufflevector(a, b, 2, 6, 3, 7);
-#else
-  return __builtin_shufflevector(a, b, 1, 3);
+  return __builtin_shufflevector(a, b, kA, kB);
 #endif
 }
 
