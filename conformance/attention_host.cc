@@ -11,6 +11,8 @@
 #include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/cpu/kv_reader.h"
 #include "tenon/sdk/fop.h"
+#include "tenon/sdk/hadamard.h"
+#include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::conformance {
@@ -43,6 +45,10 @@ void round_to(tenon_format codec, uint32_t dim, std::vector<float>& heads) {
   }
 }
 
+void rotate(uint32_t dim, std::vector<float>& heads) {
+  for (size_t at = 0; at < heads.size(); at += dim) sdk::rotate_head(&heads[at], dim);
+}
+
 tenon_tensor rows_of_pitch(int64_t rows, int64_t columns, int64_t pitch) {
   tenon_tensor t = sdk::tensor(TENON_F32, {rows, columns});
   t.stride[0] = pitch * 4;
@@ -58,6 +64,7 @@ std::string to_string(const AttentionCase& c) {
   if (c.window != 0) text += " window " + std::to_string(c.window);
   if (c.softcap != 0) text += " softcap";
   if (c.sinks) text += " sinks";
+  if (c.hadamard) text += " hadamard";
   if (c.append) text += " append, rotated " + std::to_string(c.rotated) + (c.norm ? ", norm" : "");
   for (const auto& s : c.sequences) text += " [" + std::to_string(s.before) + "+" + std::to_string(s.rows) + "]";
   return text;
@@ -99,6 +106,10 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
     }
   }
   for (Cached& cached : cached_) {
+    if (c.hadamard) {
+      rotate(c.k_dim, cached.stored_k);
+      rotate(c.v_dim, cached.stored_v);
+    }
     round_to(c.codec, c.k_dim, cached.stored_k);
     round_to(c.codec, c.v_dim, cached.stored_v);
   }
@@ -162,6 +173,7 @@ tenon_kv_view AttentionHost::prototype(const tenon_kv_format& format) const {
   view.page_cells = case_.page_tokens == 0 ? std::bit_ceil(longest_) : case_.page_tokens;
   view.columns = columns_;
   view.pos_rule = TENON_POS_LINEAR;
+  view.flags = case_.hadamard ? sdk::kKvHadamard : 0;
   return view;
 }
 
@@ -387,7 +399,8 @@ AttentionHost::Answer AttentionHost::run(const Component& attention, const How& 
   if (!answer.fault.empty()) return answer;
   answer.out = host.f32(call.out);
   answer.out.resize(static_cast<size_t>(live * out_columns));
-  for (const tenon_tid plane : {call.kv->k, call.kv->v}) {
+  for (const tenon_tid plane : {call.kv->k, call.kv->v, call.kv->k_scale, call.kv->v_scale}) {
+    if (plane == 0) continue;
     const auto bytes = host.read<uint8_t>(plane);
     answer.cache.insert(answer.cache.end(), bytes.begin(), bytes.end());
   }
@@ -420,6 +433,7 @@ std::vector<double> AttentionHost::expected(tenon_format queries) const {
       const auto first = q_.begin() + static_cast<int64_t>((size_t{row} * c.q_heads + head) * c.k_dim);
       std::vector<float> q(first, first + c.k_dim);
       prepare(q.data(), rows_[row].position, q_weight_);
+      if (c.hadamard) rotate(c.k_dim, q);
       round_to(queries, c.k_dim, q);
       std::vector<double> score(seen.size()), out(c.v_dim);
       double top = -std::numeric_limits<double>::infinity(), sum = 0;
@@ -442,7 +456,9 @@ std::vector<double> AttentionHost::expected(tenon_format queries) const {
         const float* value = &cached.stored_v[(t * c.kv_heads + kv_head) * c.v_dim];
         for (uint32_t d = 0; d < c.v_dim; ++d) out[d] += p * value[d];
       }
-      for (const double x : out) all.push_back(x / sum);
+      for (double& x : out) x /= sum;
+      if (c.hadamard) sdk::rotate_head(out.data(), c.v_dim);
+      all.insert(all.end(), out.begin(), out.end());
     }
   }
   return all;

@@ -31,6 +31,7 @@ struct AttentionCase {
   // Left to attention: the append, and before it a norm of heads and rope of so many dimensions.
   bool append = false, norm = false;
   int32_t rotated = 0, pairing = 0;
+  bool hadamard = false;  // the cache stores heads rotated (tenon/sdk/hadamard.h)
 };
 std::string to_string(const AttentionCase& c);
 
@@ -42,7 +43,7 @@ class AttentionHost {
   struct Answer {
     std::string fault = {};           // The run ended with this fault. The other members are valid if it is "".
     std::vector<float> out = {};      // (rows, q_heads, v_dim)
-    std::vector<uint8_t> cache = {};  // This holds every byte of keys and values.
+    std::vector<uint8_t> cache = {};  // This holds every byte of keys and values, and of their scales.
   };
   struct How {
     uint32_t begin = 0, end = UINT32_MAX;  // The step has the rows [begin, end) of the case.

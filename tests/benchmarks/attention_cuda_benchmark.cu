@@ -1,7 +1,7 @@
 // This times attention on a GPU: a decode step by context in a captured graph of layers that each have a cache of their
 // own and append to it, the same of many sequences, and prefill by length. It prints every figure that tuning needs, in
-// well under a minute. An argument, decode, codes, sequences or prefill, leaves out the others; a number may follow
-// sequences. `codes` times int8, fp8 and int4 beside fp16, without rope and append, which are the cache's.
+// well under a minute. An argument, decode, codes, sequences, prefill or prefill_codes, leaves out the others; a number may follow
+// sequences. `codes` times int8, fp8 and int4 beside fp16; long steps over them are timed without rope and append, which are the cache's.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -85,7 +85,7 @@ class Step {
     const tenon_fop* pointers[] = {&ops[0], &ops[1]};
     auto chain = sdk::abi_struct<tenon_chain>();
     const bool scaled = sdk::is_scaled_codec(s.codec);
-    chain.n = scaled ? 0 : 2;
+    chain.n = scaled && s.rows > 16 ? 0 : 2;
     chain.op = pointers;
     auto a = sdk::abi_struct<tenon_attn>();
     a.q_heads = s.q_heads;
@@ -186,7 +186,7 @@ void decode(const CudaComponent& attention, uint32_t q_heads, uint32_t kv_heads,
 
 // Measures one row over codes, at long contexts.
 void decode_codes(const CudaComponent& attention, tenon_format codec) {
-  for (const uint32_t context : {8192u, 32768u, 131071u}) {
+  for (const uint32_t context : {200u, 1000u, 8192u, 32768u, 131007u, 131071u}) {
     const double bytes = (context + 1) * 8.0 * 2 * (kDim * sdk::kv_element_bytes(codec) + (codec == TENON_F16 ? 0 : 2));
     const auto layers = static_cast<uint32_t>(std::clamp(3e9 / bytes, 2.0, 64.0));
     Step step(attention,
@@ -259,6 +259,8 @@ int main(int argc, char** argv) {
     if (wanted("codes")) {
       std::printf("decode over codes, 32 query heads, 8 KV heads\n");
       for (const tenon_format codec : {TENON_F16, TENON_I8, TENON_F8E4M3, TENON_U8}) decode_codes(attention, codec);
+    }
+    if (wanted("prefill_codes")) {
       for (const tenon_format codec : {TENON_F16, TENON_I8, TENON_F8E4M3, TENON_U8}) prefill(attention, 8, codec);
     }
     if (wanted("sequences")) {

@@ -154,6 +154,60 @@ TEST_F(CudaAttention, DecodesCodesOfEveryShapeOfHeads) {
   }
 }
 
+// What short steps append is coded by attention itself, rotated where the cache stores heads so, and has its place in the tiles that
+// are multiplied: those that a warp begins with, and those that come later.
+TEST_F(CudaAttention, DecodesTheCodesThatItAppends) {
+  for (const tenon_format codec : kCodes) {
+    for (const uint32_t dim : {64u, 128u, 256u}) {
+      for (const uint32_t before : {0u, 31u, 100u, 250u, 509u, 1021u, 5000u}) {
+        for (const bool hadamard : {false, true}) {
+          if (hadamard && dim == 256) continue;  // the cache appends, and ops of their own rotate
+          for (const int32_t rotated : {0, static_cast<int32_t>(dim)}) {
+            AttentionCase c{.q_heads = 8,
+                            .kv_heads = 2,
+                            .k_dim = dim,
+                            .v_dim = dim,
+                            .sequences = {{before, 1}, {7, 3}, {before / 2, 8}},
+                            .codec = codec,
+                            .append = true,
+                            .rotated = rotated,
+                            .hadamard = hadamard};
+            check(*flash_, c, before + dim);
+            c.pairing = 1;
+            c.window = 60;
+            c.sinks = true;
+            check(*flash_, c, before + dim + 1);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Codes and scales are those that the cache's own op stores: the host's, where no rope has been rounded before.
+TEST_F(CudaAttention, AppendsTheCodesOfTheCache) {
+  for (const tenon_format codec : kCodes) {
+    for (const bool hadamard : {false, true}) {
+      for (const uint32_t rows : {1u, 5u, 7u}) {
+        AttentionCase c{.q_heads = 6,
+                        .kv_heads = 2,
+                        .k_dim = 128,
+                        .v_dim = 128,
+                        .sequences = {{130, rows}, {5, rows}},
+                        .codec = codec,
+                        .append = true,
+                        .hadamard = hadamard};
+        const AttentionHost fused(c, rows);
+        c.append = false;
+        const AttentionHost apart(c, rows);
+        const AttentionHost::Answer appended = fused.run(*flash_), given = apart.run(*flash_);
+        ASSERT_EQ(appended.fault + given.fault, "");
+        EXPECT_EQ(appended.cache, given.cache) << to_string(c);
+      }
+    }
+  }
+}
+
 TEST_F(CudaAttention, PrefillsCodes) {
   for (const tenon_format codec : kCodes) {
     for (const auto& [dim, page] : {std::pair(64u, 0u), {96u, 64u}, {128u, 0u}, {128u, 16u}, {128u, 256u}}) {

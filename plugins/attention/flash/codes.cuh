@@ -24,15 +24,18 @@
 
 namespace tenon::flash {
 
-// An element is its cell's scale, times kUnit, times what unpack() and unpack_pairs() make of its code, exactly.
+// An element is its cell's scale, times kUnit, times what unpack() and unpack_pairs() make of its code, exactly: fp16 numbers, of which
+// kWhole, a power of two, is about the greatest. unpack() makes eight elements in pairs, number `word` of 16 bytes, which have kEights
+// times eight. Stored is the codec that the cache's own ops store elements in.
 template <class C>
-concept Codec = requires(const uint32_t (&words)[4], uint32_t word, __half2 (&x)[4], uint32_t (&pairs)[C::kPairs]) {
-  { C::kEights } -> std::convertible_to<uint32_t>;  // so many times eight elements are in 16 bytes
-  { C::kUnit } -> std::convertible_to<float>;
-  { C::kWhole } -> std::convertible_to<float>;  // it is a power of two, about the greatest that codes become
-  C::unpack(words, word, x);                    // makes eight elements, number `word` of 16 bytes, in pairs of fp16
-  C::unpack_pairs(word, pairs);                 // makes fp16 as well
-};
+concept Codec = sdk::KvCodec<typename C::Stored> &&
+                requires(const uint32_t (&words)[4], uint32_t word, __half2 (&x)[4], uint32_t (&pairs)[C::kPairs]) {
+                  { C::kEights } -> std::convertible_to<uint32_t>;
+                  { C::kUnit } -> std::convertible_to<float>;
+                  { C::kWhole } -> std::convertible_to<float>;
+                  C::unpack(words, word, x);
+                  C::unpack_pairs(word, pairs);
+                };
 
 namespace detail {
 
@@ -54,6 +57,7 @@ __device__ __forceinline__ uint32_t times(uint32_t pair, uint32_t other) {
 
 // A byte's bits, biased by 128, are the last of 1024 + 128 + q in fp16.
 struct Int8Bytes {
+  using Stored = sdk::KvI8;
   static constexpr uint32_t kEights = 2, kPairs = 2;
   static constexpr float kUnit = 1, kWhole = 128;
   __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {
@@ -74,6 +78,7 @@ struct Int8Bytes {
 // but four of 64 + code; a code is kBias + q.
 template <uint32_t kBias>
 struct Nibbles {
+  using Stored = sdk::KvI4;
   static constexpr uint32_t kEights = 4, kPairs = 4;
   static constexpr float kUnit = 1, kWhole = 8;
   static constexpr uint32_t kLower = 0x6400 + kBias, kUpper = 0x5400 + 16 * kBias;
@@ -100,6 +105,7 @@ struct Int4ByChannel : Nibbles<8> {
 };
 // E4M3 becomes halves as sdk::SmallFloat::half_bits() makes them of codes.
 struct Fp8Bytes {
+  using Stored = cuda::KvF8;
   static constexpr uint32_t kEights = 2, kPairs = 2;
   static constexpr float kUnit = sdk::KvF8::Numbers::kUnit, kWhole = 1;
   __device__ static void unpack(const uint32_t (&words)[4], uint32_t i, __half2 (&x)[4]) {

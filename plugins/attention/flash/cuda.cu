@@ -38,16 +38,31 @@ Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b
   return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
 }
 
-// Returns how many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. appends: false where the
-// cache itself appends, since it has scales or a tail.
-uint32_t claimed(std::vector<tenon_fop> ops, bool appends) {
+// Who appends a step's keys and values: the cache's own op, or these kernels, as they are or in codes.
+enum class Appends { kCache, kPlain, kCodes };
+
+// Heads are coded by the warp that has the whole of them, in steps where a team is a block.
+Appends who_appends(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, Variant variant) {
+  if (variant == kExact || kv.recent_view != nullptr) return Appends::kCache;
+  if (kv.format->k.scale == 0) return Appends::kPlain;
+  const bool whole =
+      a.k_dim == a.v_dim && (can_rotate(a.k_dim) || ((kv.flags & sdk::kKvHadamard) == 0 && a.k_dim == kMostDim));
+  return variant == kDecode && b.rows <= kSteadyRows && kv.key_group == 0 && whole ? Appends::kCodes : Appends::kCache;
+}
+
+// Returns how many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. Before codes they norm no
+// heads, and turn only whole ones.
+uint32_t claimed(const tenon_attn& a, Appends appends) {
+  std::vector<tenon_fop> ops = sdk::ops_of(a.pro);
   const uint32_t sinks = !ops.empty() && ops.back().id == sdk::kAttentionSinks ? 1 : 0;
   ops.resize(ops.size() - sinks);
   const auto is = [&](size_t from_end, tenon_id id) {
     return ops.size() > from_end && ops[ops.size() - 1 - from_end].id == id;
   };
-  if (!appends || !is(0, TENON_F_KV_APPEND)) return sinks;
-  return sinks + (!is(1, TENON_F_ROPE) ? 1 : !is(2, TENON_F_QK_NORM) ? 2 : 3);
+  if (appends == Appends::kCache || !is(0, TENON_F_KV_APPEND)) return sinks;
+  if (!is(1, TENON_F_ROPE)) return sinks + 1;
+  if (appends == Appends::kPlain) return sinks + (is(2, TENON_F_QK_NORM) ? 3 : 2);
+  return static_cast<uint32_t>(sdk::RopeOp(ops[ops.size() - 2]).rotated) == a.k_dim ? sinks + 2 : sinks;
 }
 
 // These numbers of the GPU decide what is recorded.
@@ -124,8 +139,10 @@ struct Recording {
         operands[kRope] = {rope.table, TENON_READ};
       } else if (op.id == TENON_F_KV_APPEND) {
         args.append = 1;
-        operands[kKeys].access |= TENON_WRITE_NEW;
-        operands[kValues].access |= TENON_WRITE_NEW;
+        args.rotates = (call.kv->flags & sdk::kKvHadamard) != 0 ? 1 : 0;
+        for (const GpuOperand i : {kKeys, kValues}) operands[i].access |= TENON_WRITE_NEW;
+        if (call.kv->k_scale == 0) continue;
+        for (const GpuOperand i : {kKeyScales, kValueScales}) operands[i].access |= TENON_WRITE_NEW;
       } else if (op.id == sdk::kAttentionSinks) {
         args.sinks = 1;
         operands[kSinks] = {sdk::sinks_of(call.pro), TENON_READ};
@@ -271,8 +288,8 @@ Flash::Flash(const sdk::Params& params, const sdk::Env& env)
 tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b) const {
   auto claim = exact::claim(a, kv, b);
   claim.variant = best(a, kv, b, shared_);
-  const bool appends = kv.format->k.scale == 0 && kv.recent_view == nullptr;
-  if (claim.variant != kExact) claim.pro = claimed(sdk::ops_of(a.pro), appends);
+  const auto variant = static_cast<Variant>(claim.variant);
+  if (variant != kExact) claim.pro = claimed(a, who_appends(a, kv, b, variant));
   return claim;
 }
 
@@ -281,11 +298,17 @@ tenon_kv_format Flash::preferred_format() const {
 }
 
 void Flash::record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) const {
-  attention::record_rotated_cuda(a, call, r, [&](const tenon_attn_call& rotated) {
-    attention::record_halves(a, rotated, r, [&](const tenon_attn& own, const tenon_attn_call& c, const Half& half) {
+  const auto record = [&](const tenon_attn_call& own_call) {
+    attention::record_halves(a, own_call, r, [&](const tenon_attn& own, const tenon_attn_call& c, const Half& half) {
       record_half(own, c, half, r);
     });
-  });
+  };
+  // Kernels that append rotated heads rotate queries and results, too.
+  const std::vector<tenon_fop> ops = sdk::ops_of(call.pro);
+  const bool appends =
+      std::any_of(ops.begin(), ops.end(), [](const tenon_fop& op) { return op.id == TENON_F_KV_APPEND; });
+  if (appends) return record(call);
+  attention::record_rotated_cuda(a, call, r, record);
 }
 
 void Flash::record_half(const tenon_attn& a, const tenon_attn_call& call, const Half& half, sdk::Recorder& r) const {

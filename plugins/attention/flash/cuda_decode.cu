@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
     if constexpr (!Shape::kWarpTeams) {
       if (most <= a.cluster || split != first_of_cluster) continue;
       const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
-      if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<D>(a, p, w, scratch);
+      if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<Team>(a, p, w, scratch);
     }
   }
   cuda::wait();

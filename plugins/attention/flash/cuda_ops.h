@@ -33,6 +33,7 @@ struct GpuArgs {
   float scale, softcap;
   // These ops of the prologue are claimed. A row of Q is then followed by those of K and V.
   uint32_t append, normed;   // KV_APPEND, QK_NORM
+  uint32_t rotates;          // 1: what is appended is stored rotated, so queries and the result are rotated too
   uint32_t sinks;            // learned sinks
   int32_t rotated, pairing;  // ROPE; rotated 0: there is none
   float eps;                 // the norm's epsilon
@@ -96,6 +97,10 @@ GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l);
 // Returns the larger of a layer's two head sizes, for which kernels are compiled: a multiple of 8 up to kMostDim.
 inline uint32_t head_dim(const GpuArgs& a) {
   return std::max(a.kv.k.dim, a.kv.v.dim);
+}
+// Says whether a decoding kernel for heads of that size can rotate: the lanes of a warp have the whole of a result.
+constexpr bool can_rotate(uint32_t dim) {
+  return dim == 64 || dim == 128;
 }
 // Calls f.operator()<D>() with the least of the sizes that holds a dimension; the last one must.
 template <uint32_t D, uint32_t... kLarger, class F>

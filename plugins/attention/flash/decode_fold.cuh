@@ -9,6 +9,7 @@
 #include "decode_warp.cuh"
 #include "tenon/cuda/barrier.cuh"
 #include "tenon/cuda/cluster.cuh"
+#include "tenon/cuda/hadamard.cuh"
 
 namespace tenon::flash {
 
@@ -21,7 +22,13 @@ struct Folded {
 struct ResultPlace {
   uint32_t row, head, d;  // the row is that of the step
 };
-__device__ inline void store_result(const GpuArgs& a, const GpuPointers& p, const ResultPlace& at, const Folded& all) {
+// Lanes that follow each other store a query's result together.
+template <class Team>
+__device__ __forceinline__ void store_result(const GpuArgs& a, const GpuPointers& p, const ResultPlace& at,
+                                             Folded& all) {
+  if constexpr (Team::kRotates) {
+    if (a.rotates != 0) cuda::rotate_head<Team::kDim>(all.value);
+  }
   const ResultFactors factors = result_factors(a, p, {at.row, at.head, all.top, all.sum}, at.d == 0);
   float* to = p.out + at.row * a.out_row + at.head * a.kv.v.dim + at.d;
   for (uint32_t i = 0; i < 4; ++i) to[i] = result_of(factors, all.value[i], to[i]);
@@ -143,7 +150,7 @@ __device__ __forceinline__ void gather(const Team& t, State& state) {
       all.sum += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all.top);
     }
     if (count == 1) {
-      store_result(a, t.p, {t.w.first_row + t.memory.queries[q].row, t.memory.queries[q].head, d}, all);
+      store_result<Team>(a, t.p, {t.w.first_row + t.memory.queries[q].row, t.memory.queries[q].head, d}, all);
     } else {
       *reinterpret_cast<float4*>(t.result().values[q] + d) = {all.value[0], all.value[1], all.value[2], all.value[3]};
       if (d == 0) t.result().sums[q] = {all.top, all.sum};
@@ -185,7 +192,7 @@ __device__ void fold_cluster(const Team& t) {
       values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
     });
     if (count <= a.cluster) {
-      store_result(a, t.p, {t.w.first_row + t.memory.queries[q].row, t.memory.queries[q].head, d}, all);
+      store_result<Team>(a, t.p, {t.w.first_row + t.memory.queries[q].row, t.memory.queries[q].head, d}, all);
     } else {
       const Partials partials(a, t.memory.scratch);
       const uint64_t at = partials.at(first / a.cluster, q);
@@ -198,8 +205,9 @@ __device__ void fold_cluster(const Team& t) {
 }
 
 // ---- the last of a row's clusters: folds what all clusters have made ----
-template <uint32_t D>
+template <class Team>
 __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, float* scratch) {
+  constexpr uint32_t D = Team::kDim;
   const Partials partials(a, scratch);
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
@@ -212,7 +220,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
       sums = __ldcg(partials.sums + at);
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
     });
-    store_result(a, p, {w.first_row + row, w.head_of(a, q), d}, all);
+    store_result<Team>(a, p, {w.first_row + row, w.head_of(a, q), d}, all);
   }
 }
 // Returns true in the block that comes last of `most`, one of each cluster; it sees what all stored before they met.

@@ -3,19 +3,20 @@
 #pragma once
 
 #include "decode_team.cuh"
+#include "tenon/cuda/hadamard.cuh"
 #include "tenon/cuda/overlap.cuh"
 
 namespace tenon::flash {
 
 // A team prepares this head: one of its queries, or K or V of one of the sequence's rows.
-template <class E>
 struct DecodeHead {
   const float* from = nullptr;  // nullptr: there is nothing to do
   uint32_t row = 0, dim = 0;    // the row is that of the sequence
   Side side = Side::kKeys;      // K or V; a query is treated as a key
   char* tile = nullptr;         // it is in shared memory, or nullptr
   uint32_t tile_row = 0;
-  E* cache = nullptr;  // or nullptr
+  char* cache = nullptr;  // the cache stores it there; nullptr for a query
+  char* scale = nullptr;  // and its scale, if it is coded
 };
 
 template <class Team>
@@ -25,11 +26,11 @@ __device__ uint32_t head_count(const Team& t) {
 
 // Returns the i-th: first the queries come, then K and V of each row.
 template <class Team>
-__device__ DecodeHead<typename Team::Element> find_head(const Team& t, uint32_t i) {
+__device__ DecodeHead find_head(const Team& t, uint32_t i) {
   using Shape = typename Team::Shape;
   const GpuArgs& a = t.a;
   const Work& w = t.w;
-  DecodeHead<typename Team::Element> h;
+  DecodeHead h;
   if (i < w.queries) {
     h.row = t.memory.queries[i].row;
     h.dim = a.kv.k.dim;
@@ -43,21 +44,26 @@ __device__ DecodeHead<typename Team::Element> find_head(const Team& t, uint32_t 
   const auto token = static_cast<uint32_t>(w.pos[h.row]);
   if (token < t.begin || token >= min(t.end, a.kv_len) || token < w.old_len) return h;
   h.dim = plane_of(a, h.side).dim;
+  h.cache = cached(a, t.p, h.side, w.slot, w.kv_head).at(token);
+  if (h.cache == nullptr) return h;
   h.from = new_head(a, t.p, h.side, w.first_row + h.row, w.kv_head);
-  h.cache = reinterpret_cast<typename Team::Element*>(cached(a, t.p, h.side, w.slot, w.kv_head).at(token));
+  if constexpr (Shape::kCoded) h.scale = cached_scales(a, t.p, h.side, w.slot, w.kv_head).at(token);
   // The tile that the token belongs to may be in the ring of any of the team's warps, or come later.
   const uint32_t tile = (token - t.begin) / Shape::kStride,
                  owner = (token - t.begin) % Shape::kStride / Shape::kTileKeys;
   h.tile_row = token % Shape::kTileKeys;
   if (tile < t.first_tile) return h;
-  const uint32_t order = Team::order_of(tile - t.first_tile, h.side, t.tiles_of_warp(owner));
-  if (order < Shape::kStages - 1) h.tile = t.memory.tiles + (owner * Shape::kStages + order) * Shape::kTileBytes;
+  const uint32_t of_warp = tile - t.first_tile;
+  const uint32_t stage =
+      Shape::kCoded ? Team::coded_stage(of_warp, h.side) : Team::order_of(of_warp, h.side, t.tiles_of_warp(owner));
+  const bool in_ring = Shape::kCoded ? of_warp < 2 : stage < Shape::kStages - 1;
+  if (in_ring) h.tile = t.memory.tiles + (owner * Shape::kStages + stage) * Shape::kTileBytes;
   return h;
 }
 
 // One warp prepares a head with any norm, rope and dimension.
 template <class Team>
-__device__ void prepare_any(const Team& t, const DecodeHead<typename Team::Element>& h) {
+__device__ void prepare_any(const Team& t, const DecodeHead& h) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
   const bool turns = h.side == Side::kKeys, query = h.cache == nullptr;
@@ -65,19 +71,60 @@ __device__ void prepare_any(const Team& t, const DecodeHead<typename Team::Eleme
   const HeadSource source{h.from, h.dim, weight, turns ? rope_row(t.a, t.p, t.w.pos[h.row]) : nullptr};
   prepare_head<D / 32>(t.a, source, [&](uint32_t d, float x) {
     const E e = cuda::from_float<E>(x);
-    if (h.cache != nullptr) h.cache[d] = e;
+    if (h.cache != nullptr) reinterpret_cast<E*>(h.cache)[d] = e;
     if (h.tile != nullptr) *reinterpret_cast<E*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) = e;
   });
 }
+// One warp stores a head in codes, as the cache's own append does, with the same bits. x: the lane's elements.
+template <class Team>
+__device__ void append_codes(const DecodeHead& h, const float (&x)[Team::kDim / 32]) {
+  using Stored = typename Team::Code::Stored;
+  using Tile = CodedTile<Team::kDim, typename Team::Code>;
+  constexpr uint32_t kOwn = Team::kDim / 32, kBytes = sdk::kTwoInAByte<Stored> ? kOwn / 2 : kOwn;
+  float most = 0, least = 0;
+#pragma unroll
+  for (const float own : x) {
+    most = fmaxf(most, own);
+    least = fminf(least, own);
+  }
+  for (int step = 16; step > 0; step /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+    least = fminf(least, __shfl_xor_sync(~0u, least, step));
+  }
+  const float scale = sdk::kv_scale(Stored::kFormat, TENON_F16, -least > most ? least : most);
+  struct alignas(kBytes) {
+    typename Stored::Stored byte[kBytes];
+  } codes;
+#pragma unroll
+  for (uint32_t i = 0; i < kBytes; ++i) {
+    codes.byte[i] = sdk::kv_stored<Stored>(
+        i, kOwn, [&](uint32_t d) { return x[d]; }, scale);
+  }
+  const uint32_t lane = threadIdx.x % 32, at = lane * kBytes;
+  const auto store = [&](char* row, char* scale_of_row) {
+    *reinterpret_cast<decltype(codes)*>(row) = codes;
+    if (lane == 0) *reinterpret_cast<__half*>(scale_of_row) = __float2half_rn(scale);
+  };
+  store(h.cache + at, h.scale);
+  if (h.tile == nullptr) return;
+  store(h.tile + tile_offset<Tile::kColumns>(h.tile_row, at / 16) + at % 16,
+        h.tile + Tile::kScalesAt + h.tile_row * sizeof(__half));
+}
 // One warp prepares a head where LaneRope fits. x: the lane's elements.
 template <class Team>
-__device__ void prepare_whole(const DecodeHead<typename Team::Element>& h, const LaneRope<Team::kDim>& turn,
+__device__ void prepare_whole(const Team& t, const DecodeHead& h, const LaneRope<Team::kDim>& turn,
                               float (&x)[Team::kDim / 32]) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
   if (h.side == Side::kKeys) turn.apply(x);
+  if constexpr (Team::kAppendsCodes) {
+    if constexpr (Team::kRotates) {
+      if (t.a.rotates != 0) cuda::rotate_head<D>(x);
+    }
+    if (h.cache != nullptr) return append_codes<Team>(h, x);
+  }
   const uint32_t d = threadIdx.x % 32 * LaneRope<D>::kOwn;
-  if (h.cache != nullptr) store_own<E, D>(x, h.cache);
+  if (h.cache != nullptr) store_own<E, D>(x, reinterpret_cast<E*>(h.cache));
   if (h.tile != nullptr) {
     *reinterpret_cast<OwnElements<E, D>*>(h.tile + tile_offset<D>(h.tile_row, d / 8) + d % 8 * 2) =
         OwnElements<E, D>(x);
@@ -114,7 +161,7 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
     if (!worked && !prefetch) t.prime(0, t.stable_len());
 #pragma unroll 1
     for (uint32_t i = first; i < head_count(t); i += kAtOnce * Shape::kWarpsOfTeam) {
-      DecodeHead<typename Team::Element> h[kAtOnce];
+      DecodeHead h[kAtOnce];
       float x[kAtOnce][D / 32];  // the lane has these elements
 #pragma unroll
       for (uint32_t u = 0; u < kAtOnce; ++u) {
@@ -129,7 +176,7 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
           turned = h[u].row;
           turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
         }
-        prepare_whole<Team>(h[u], turn, x[u]);
+        prepare_whole(t, h[u], turn, x[u]);
       }
     }
   } else {

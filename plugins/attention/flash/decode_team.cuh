@@ -70,6 +70,9 @@ struct DecodeTeam {
   using Shape = TeamShape<D, Bytes, kDepth>;
   static constexpr uint32_t kDim = D;
   static constexpr bool kWarpTeams = Shape::kWarpTeams;
+  // who_appends() and can_rotate() say which layers need these.
+  static constexpr bool kAppendsCodes = Shape::kCoded && !kWarpTeams && !kKeysByChannel<Bytes>;
+  static constexpr bool kRotates = kAppendsCodes && can_rotate(D);
 
   const GpuArgs& a;
   const GpuPointers& p;
@@ -147,6 +150,7 @@ struct DecodeTeam {
   }
 
   // ---- a ring of codes: the tile number j (0 or 1) of a turn and side has stage 2 * side + j ----
+  static __device__ uint32_t coded_stage(uint32_t j, Side side) { return (side == Side::kValues ? 2 : 0) + j; }
   __device__ CodedRows coded_rows(Side side) const {
     const bool values = side == Side::kValues;
     const cuda::KvPlane& plane = plane_of(a, side);

@@ -43,7 +43,7 @@ class TurnReader {
   template <Side kSide, uint32_t j, class Use>
   __device__ __forceinline__ void take(uint32_t tile, bool there, const Use& use) {
     if (there) {
-      const uint32_t address = t_.tile_address((kSide == Side::kValues ? 2 : 0) + j), next = tile + 2 + j;
+      const uint32_t address = t_.tile_address(Team::coded_stage(j, kSide)), next = tile + 2 + j;
       cuda::wait_copies<Shape::kStages - 1>();
       __syncwarp();
       use(address);
