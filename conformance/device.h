@@ -1,4 +1,4 @@
-// A device for a stand-in host, and components on it.
+// This is a device for a stand-in host, and components on it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Declares 1 to 8 and cannot take 8.
+// This selector declares that it takes 1 to 8, and cannot take 8.
 #include "good_sampler.h"
 
 namespace tenon::bad {

@@ -1,4 +1,4 @@
-// Never comes back once it is opened.
+// This plugin never comes back once it is opened.
 #include <unistd.h>
 
 #include "good_sampler.h"

@@ -1,4 +1,4 @@
-// Starts a process from within an op, and neither comes back.
+// This selector starts a process from within an op, and neither comes back.
 #include <sys/prctl.h>
 #include <unistd.h>
 

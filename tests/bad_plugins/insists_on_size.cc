@@ -1,4 +1,4 @@
-// Takes a host whose struct is longer for one that it cannot work with.
+// This plugin takes a host whose struct is longer for one that it cannot work with.
 #include "altered.h"
 
 namespace {

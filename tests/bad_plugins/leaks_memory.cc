@@ -1,4 +1,4 @@
-// Needs two pieces of the host's memory and forgets the first when there is no second.
+// This selector needs two pieces of the host's memory and forgets the first when there is no second.
 #include "good_sampler.h"
 
 namespace tenon::bad {

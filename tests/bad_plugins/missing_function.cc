@@ -1,3 +1,4 @@
+// This selector's table lacks functions that every selector has.
 #include "altered.h"
 
 namespace {

@@ -1,3 +1,4 @@
+// This library is no plugin.
 extern "C" int answer() {
   return 42;
 }

@@ -1,4 +1,4 @@
-// Writes one token more than there are rows.
+// This selector writes one token more than there are rows.
 #include "greedy_but.h"
 
 namespace tenon::bad {

@@ -1,4 +1,4 @@
-// Takes its scratch to be zero, as it is where nobody has used it.
+// This selector takes its scratch to be zero, as it is where nobody has used it.
 #include "greedy_but.h"
 
 namespace tenon::bad {

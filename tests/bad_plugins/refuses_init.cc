@@ -1,4 +1,4 @@
-// Says something while it is initialized, and then that it cannot work here.
+// This plugin says something while it is initialized, and then that it cannot work here.
 #include "altered.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// A second instance beside the first fails.
+// Of this selector a second instance beside the first fails.
 #include "good_sampler.h"
 
 namespace tenon::bad {

@@ -1,4 +1,4 @@
-// Throws from every function but create.
+// This attention throws from every function but create.
 #include "tenon/sdk/attention.h"
 
 namespace tenon::bad {

@@ -1,3 +1,4 @@
+// This selector throws when an instance is made.
 #include "good_sampler.h"
 
 namespace tenon::bad {

@@ -1,4 +1,4 @@
-// Throws from every function but create.
+// This selector throws from every function but create.
 #include "good_sampler.h"
 
 namespace tenon::bad {

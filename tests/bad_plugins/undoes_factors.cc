@@ -1,3 +1,4 @@
+// This scheme writes weights without the factors that they came with.
 #include "asks_factors.h"
 
 namespace tenon::bad {

@@ -1,4 +1,4 @@
-// Answers with a struct as large as it knows it, whatever room the host has for it.
+// This attention answers with a struct as large as it knows it, whatever room the host has for it.
 #include "tenon/sdk/attention.h"
 
 namespace tenon::bad {

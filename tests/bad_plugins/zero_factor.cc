@@ -1,3 +1,4 @@
+// This scheme asks for a factor of 0 for one column.
 #include "asks_factors.h"
 
 namespace tenon::bad {

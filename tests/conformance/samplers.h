@@ -1,4 +1,4 @@
-// The stand-in host of samplers under the tests' names.
+// This is the stand-in host of samplers under the tests' names.
 #pragma once
 
 #include "conformance/sampler_host.h"

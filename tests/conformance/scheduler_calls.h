@@ -1,4 +1,4 @@
-// A scheduler is asked about made-up sequences.
+// This asks a scheduler about made-up sequences.
 #pragma once
 
 #include <gtest/gtest.h>

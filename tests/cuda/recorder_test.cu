@@ -1,3 +1,4 @@
+// These tests look at the stand-in host of CUDA's ops: their order, their live rows, and what it sees of wrong ones.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,3 +1,4 @@
+// These tests run `tenon eval perplexity` over short texts.
 #include <gtest/gtest.h>
 
 #include <cmath>

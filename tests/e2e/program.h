@@ -1,4 +1,4 @@
-// Runs `tenon` and keeps what it says.
+// This runs `tenon` and keeps what it says.
 #pragma once
 
 #include <sys/types.h>

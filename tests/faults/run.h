@@ -1,4 +1,4 @@
-// Runs a program for the tests of faults, in folders of their own.
+// This runs a program for the tests of faults, in folders of their own.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// A plugin's file before it is opened: its note and its tables, from arbitrary bytes.
+// This reads a plugin's file before it is opened, its note and its tables, from arbitrary bytes.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

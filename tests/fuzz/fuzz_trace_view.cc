@@ -1,4 +1,4 @@
-// Everything that the viewer makes of a trace, over arbitrary bytes.
+// This makes everything that the viewer makes of a trace out of arbitrary bytes.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

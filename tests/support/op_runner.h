@@ -1,4 +1,4 @@
-// The stand-in host under the tests' names: see conformance/op_runner.h.
+// This is the stand-in host under the tests' names: see conformance/op_runner.h.
 #pragma once
 
 #include "conformance/op_runner.h"

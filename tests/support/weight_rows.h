@@ -1,4 +1,4 @@
-// Random rows of weights under the tests' names: see conformance/weight_rows.h.
+// These are random rows of weights under the tests' names: see conformance/weight_rows.h.
 #pragma once
 
 #include <algorithm>

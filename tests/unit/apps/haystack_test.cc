@@ -1,3 +1,4 @@
+// These tests hide a number in made-up texts, and look for where the tokens of two texts part.
 #include "haystack.h"
 
 #include <gmock/gmock.h>

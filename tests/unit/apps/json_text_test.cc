@@ -1,3 +1,4 @@
+// This tests what JSON has in place of a number that is not finite.
 #include "json_text.h"
 
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// These tests read multiple-choice questions in HellaSwag's and MMLU's forms, right ones and wrong ones.
 #include "questions.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// These tests choose among candidates by costs and divergences that are made up.
 #include "tune_choice.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Counts calls of the allocator while tokens are made.
+// This test counts calls of the allocator while tokens are made.
 #include <gtest/gtest.h>
 
 #include <atomic>

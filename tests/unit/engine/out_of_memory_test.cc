@@ -1,3 +1,4 @@
+// A model is run again and again, and each time another allocation fails.
 #include "support/out_of_memory.h"
 
 namespace tenon {

@@ -1,4 +1,4 @@
-// Requests of all sorts for a small model, and what each gets alone.
+// These are requests of all sorts for a small model, and what each gets alone.
 #pragma once
 
 #include <algorithm>

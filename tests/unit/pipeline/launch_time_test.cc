@@ -1,4 +1,4 @@
-// When the next step is launched, by times that are handed in.
+// These tests ask when the next step is launched, by times that are handed in.
 #include "../../../core/src/pipeline/launch_time.h"
 
 #include <gtest/gtest.h>

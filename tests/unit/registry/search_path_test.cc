@@ -1,3 +1,4 @@
+// These tests ask in which folders plugins are searched for, and in which order.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

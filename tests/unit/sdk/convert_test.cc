@@ -1,3 +1,4 @@
+// Conversions to and from halves and bf16 are held against the formats' definitions.
 #include "tenon/sdk/convert.h"
 
 #include <gtest/gtest.h>

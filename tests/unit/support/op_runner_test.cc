@@ -1,3 +1,4 @@
+// These tests look at the stand-in host itself: what it runs, and what it sees of an op that is wrong.
 #include "support/op_runner.h"
 
 #include <gmock/gmock.h>

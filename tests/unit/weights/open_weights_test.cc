@@ -1,3 +1,4 @@
+// These tests open files of weights that no reader takes, and look at what is said of them.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>

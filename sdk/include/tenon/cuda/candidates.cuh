@@ -32,8 +32,8 @@ struct CandidateInput {
         live(l.ptr<const uint32_t>(sdk::cpu::kLive)),
         out_row(l.ptr<const int32_t>(sdk::cpu::kOutRow)),
         slot(l.ptr<const int32_t>(sdk::cpu::kSlot)),
-        id(g.dense() ? nullptr : l.ptr<const int32_t>(g.id)),
-        count(g.dense() ? nullptr : l.ptr<const int32_t>(g.id + 1)) {}
+        id(g.dense() ? nullptr : l.ptr<const int32_t>(g.ids)),
+        count(g.dense() ? nullptr : l.ptr<const int32_t>(g.counts())) {}
 
   CandidateGrid g;
   const float* logit;

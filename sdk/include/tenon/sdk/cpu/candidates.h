@@ -29,10 +29,11 @@ enum CandidateOperand : uint32_t { kLogits, kLive, kOutRow, kSlot, kOwnOperand }
 struct CandidateGrid {
   uint32_t rows, width;       // out_rows; entries that a row has room for
   uint32_t blocks, block;     // chunks a row, entries a chunk
-  uint32_t vocab, id;         // operand of the ids, the counts' follows; 0 = DENSE
+  uint32_t vocab, ids;        // ids: that operand; 0: DENSE, which has none
   int64_t logit_row, id_row;  // elements from row to row
   constexpr uint32_t chunks() const { return rows * blocks; }
-  constexpr bool dense() const { return id == 0; }
+  constexpr bool dense() const { return ids == 0; }
+  constexpr uint32_t counts() const { return ids + 1; }  // the operand
 };
 
 // These are the arguments and operands of an op that reads candidates.
@@ -51,7 +52,7 @@ struct CandidateOp {
     grid.blocks = (grid.width + grid.block - 1) / grid.block;
     grid.logit_row = r.describe(c.logits).stride[0] / static_cast<int64_t>(sizeof(float));
     if (dense) return;
-    grid.id = static_cast<uint32_t>(operands.size());
+    grid.ids = static_cast<uint32_t>(operands.size());
     grid.id_row = r.describe(c.id).stride[0] / static_cast<int64_t>(sizeof(int32_t));
     operands.push_back({c.id, TENON_READ});
     operands.push_back({c.count, TENON_READ});
@@ -94,10 +95,10 @@ inline Entries entries_of(const CandidateGrid& g, const Part& part, uint32_t chu
   e.step_row = part.ptr<int32_t>(kOutRow)[e.row];
   e.slot = part.ptr<int32_t>(kSlot)[e.step_row];
   e.first = chunk % g.blocks * g.block;
-  const uint32_t width = g.dense() ? g.width : static_cast<uint32_t>(part.ptr<int32_t>(g.id + 1)[e.row]);
+  const uint32_t width = g.dense() ? g.width : static_cast<uint32_t>(part.ptr<int32_t>(g.counts())[e.row]);
   e.n = std::min(g.block, width - std::min(width, e.first));
   e.logit = part.ptr<float>(kLogits) + e.row * g.logit_row + e.first;
-  if (!g.dense()) e.id = part.ptr<int32_t>(g.id) + e.row * g.id_row + e.first;
+  if (!g.dense()) e.id = part.ptr<int32_t>(g.ids) + e.row * g.id_row + e.first;
   return e;
 }
 
