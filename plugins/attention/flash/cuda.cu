@@ -38,7 +38,7 @@ Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b
   return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
 }
 
-// Who appends a step's keys and values: the cache's own op, or these kernels, as they are or in codes.
+// This says who appends a step's keys and values: the cache's own op, or these kernels, as they are or in codes.
 enum class Appends { kCache, kPlain, kCodes };
 
 // Heads are coded by the warp that has the whole of them, in steps where a team is a block.
