@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "conformance/rotation.h"
 #include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/cpu/kv_reader.h"
 #include "tenon/sdk/fop.h"
@@ -457,7 +458,7 @@ std::vector<double> AttentionHost::expected(tenon_format queries) const {
         for (uint32_t d = 0; d < c.v_dim; ++d) out[d] += p * value[d];
       }
       for (double& x : out) x /= sum;
-      if (c.hadamard) sdk::rotate_head(out.data(), c.v_dim);
+      if (c.hadamard) rotate_by_matrix(out);
       all.insert(all.end(), out.begin(), out.end());
     }
   }

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "conformance/rotation.h"
 #include "conformance/suite.h"
 #include "tenon/sdk/fop.h"
 #include "tenon/sdk/kv_layout.h"
@@ -354,25 +354,6 @@ void ViewHost::turn(std::vector<double>& x, int32_t index) const {
   }
 }
 
-namespace {
-
-// Rotates by the matrix of tenon/sdk/hadamard.h: element i of row j is + if i and j share an even number of ones.
-template <class T>
-void rotate(T& x) {
-  const size_t n = x.size(), block = n & (~n + 1);
-  const T before = x;
-  for (size_t i = 0; i < n; ++i) {
-    double sum = 0;
-    for (size_t j = 0; j < block; ++j) {
-      const double v = before[i / block * block + j];
-      sum += std::popcount(i % block & j) % 2 == 0 ? v : -v;
-    }
-    x[i] = sum / std::sqrt(static_cast<double>(block));
-  }
-}
-
-}  // namespace
-
 const float* ViewHost::read_by(uint32_t row, uint32_t head, const Seen& at, bool value) const {
   const int32_t n = host_.step_i32(TENON_STEP_POS)[row];
   const bool tail = case_.recent != 0 && at.position > n - static_cast<int32_t>(case_.recent);
@@ -389,7 +370,7 @@ std::vector<double> ViewHost::scores(uint32_t row, uint32_t q_head, const std::v
   const auto vector_of = [](const float* x) { return std::vector<double>(x, x + kKeyDim); };
   std::vector<double> q = vector_of(&q_[(size_t{row} * kHeads * kGroup + q_head) * kKeyDim]), score;
   turn(q, n - shift);
-  if ((case_.flags & sdk::kKvHadamard) != 0) rotate(q);
+  if ((case_.flags & sdk::kKvHadamard) != 0) rotate_by_matrix(q);
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const Seen& at : cells) {
     std::vector<double> k = vector_of(read_by(row, q_head / kGroup, at, false));
@@ -424,7 +405,7 @@ ViewHost::Expected ViewHost::expected() const {
         if (row + case_.weight_rows < kFirst[s + 1]) continue;
         all.weights[(static_cast<size_t>(kSlot[s]) * kHeads + head) * kCells + cells[i].cell] += score[i];
       }
-      if ((case_.flags & sdk::kKvHadamard) != 0) rotate(out);
+      if ((case_.flags & sdk::kKvHadamard) != 0) rotate_by_matrix(out);
       all.out.insert(all.out.end(), out.begin(), out.end());
     }
   }

@@ -1,4 +1,4 @@
-// Of this selector a second instance beside the first fails.
+// This selector cannot be made while another instance of it is there.
 #include "good_sampler.h"
 
 namespace tenon::bad {

@@ -1,56 +1,10 @@
 // Attention on a GPU is held against float64, through the components' own tables.
-#include <gtest/gtest.h>
-
-#include <cmath>
 #include <cstring>
-#include <memory>
 
-#include "attention_plugin.h"
-#include "conformance/attention_host.h"
-#include "tenon/sdk/kv_codec.h"
+#include "attention_cases.h"
 
 namespace tenon::test {
 namespace {
-
-using conformance::AttentionCase;
-using conformance::AttentionHost;
-using conformance::to_string;
-using How = AttentionHost::How;
-
-class CudaAttention : public testing::Test {
- protected:
-  void SetUp() override {
-    if (const std::string why = cuda_missing(); !why.empty()) GTEST_SKIP() << why;
-    flash_ = std::make_unique<CudaComponent>("attention", "flash");
-  }
-  std::unique_ptr<CudaComponent> flash_;
-};
-
-// Values are below 1 in magnitude; what is left is the rounding of weights and scores.
-double tolerance(tenon_format codec) {
-  return codec == TENON_F32 ? 1e-5 : codec == TENON_F16 ? 3e-3 : sdk::is_scaled_codec(codec) ? 4e-3 : 2e-2;
-}
-
-void expect_close(const AttentionCase& c, const AttentionHost& host, const AttentionHost::Answer& answer) {
-  ASSERT_EQ(answer.fault, "") << to_string(c);
-  const std::vector<double> want = host.expected(sdk::is_scaled_codec(c.codec) ? tenon_format{TENON_F16} : c.codec);
-  ASSERT_EQ(answer.out.size(), want.size());
-  size_t wrong = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    if (std::abs(answer.out[i] - want[i]) <= tolerance(c.codec)) continue;
-    if (++wrong == 1) {
-      const size_t head = i / c.v_dim;
-      ADD_FAILURE() << to_string(c) << ": row " << head / c.q_heads << " head " << head % c.q_heads << " dimension "
-                    << i % c.v_dim << " is " << answer.out[i] << ", should be " << want[i];
-    }
-  }
-  EXPECT_EQ(wrong, 0u) << "of " << want.size() << " elements";
-}
-
-void check(const CudaComponent& attention, const AttentionCase& c, uint32_t seed, const How& how = {}) {
-  const AttentionHost host(c, seed);
-  expect_close(c, host, host.run(attention, how));
-}
 
 TEST_F(CudaAttention, DecodesEveryLength) {
   for (const uint32_t length : {1u, 15u, 16u, 17u, 64u, 65u, 255u, 256u, 257u, 1000u, 5000u}) {
@@ -110,152 +64,6 @@ TEST_F(CudaAttention, VerifiesDraftsOfSeveralSequences) {
     for (const uint32_t window : {1u, 50u, 400u}) {
       c.window = window;
       check(*flash_, c, window);
-    }
-  }
-}
-
-constexpr tenon_format kCodes[] = {TENON_I8, TENON_F8E4M3, TENON_U8};
-
-TEST_F(CudaAttention, DecodesCodesOfEveryLength) {
-  for (const tenon_format codec : kCodes) {
-    for (const uint32_t length : {1u, 31u, 32u, 33u, 64u, 129u, 256u, 257u, 1000u, 5000u}) {
-      for (const uint32_t page : {0u, 8u, 32u, 256u}) {
-        check(*flash_,
-              {.q_heads = 8,
-               .kv_heads = 2,
-               .k_dim = 128,
-               .v_dim = 128,
-               .sequences = {{length - 1, 1}},
-               .codec = codec,
-               .page_tokens = page},
-              length + page);
-      }
-    }
-  }
-}
-
-TEST_F(CudaAttention, DecodesCodesOfEveryShapeOfHeads) {
-  for (const tenon_format codec : kCodes) {
-    for (const uint32_t dim : {32u, 64u, 96u, 128u, 224u, 256u}) {
-      for (const uint32_t group : {1u, 3u, 8u, 16u}) {
-        AttentionCase c{.q_heads = 2 * group,
-                        .kv_heads = 2,
-                        .k_dim = dim,
-                        .v_dim = dim > 32 ? dim - 32 : dim,
-                        .sequences = {{332, 1}, {50, 2}, {130, 5}},
-                        .codec = codec,
-                        .page_tokens = 64};
-        check(*flash_, c, dim + group);
-        c.window = 50;
-        c.softcap = 5;
-        check(*flash_, c, dim + group);
-      }
-    }
-  }
-}
-
-// What short steps append is coded by attention itself, rotated where the cache stores heads so, and has its place in the tiles that
-// are multiplied: those that a warp begins with, and those that come later.
-TEST_F(CudaAttention, DecodesTheCodesThatItAppends) {
-  for (const tenon_format codec : kCodes) {
-    for (const uint32_t dim : {64u, 128u, 256u}) {
-      for (const uint32_t before : {0u, 31u, 100u, 250u, 509u, 1021u, 5000u}) {
-        for (const bool hadamard : {false, true}) {
-          if (hadamard && dim == 256) continue;  // the cache appends, and ops of their own rotate
-          for (const int32_t rotated : {0, static_cast<int32_t>(dim)}) {
-            AttentionCase c{.q_heads = 8,
-                            .kv_heads = 2,
-                            .k_dim = dim,
-                            .v_dim = dim,
-                            .sequences = {{before, 1}, {7, 3}, {before / 2, 8}},
-                            .codec = codec,
-                            .append = true,
-                            .rotated = rotated,
-                            .hadamard = hadamard};
-            check(*flash_, c, before + dim);
-            c.pairing = 1;
-            c.window = 60;
-            c.sinks = true;
-            check(*flash_, c, before + dim + 1);
-          }
-        }
-      }
-    }
-  }
-}
-
-// Codes and scales are those that the cache's own op stores: the host's, where no rope has been rounded before.
-TEST_F(CudaAttention, AppendsTheCodesOfTheCache) {
-  for (const tenon_format codec : kCodes) {
-    for (const bool hadamard : {false, true}) {
-      for (const uint32_t rows : {1u, 5u, 7u}) {
-        AttentionCase c{.q_heads = 6,
-                        .kv_heads = 2,
-                        .k_dim = 128,
-                        .v_dim = 128,
-                        .sequences = {{130, rows}, {5, rows}},
-                        .codec = codec,
-                        .append = true,
-                        .hadamard = hadamard};
-        const AttentionHost fused(c, rows);
-        c.append = false;
-        const AttentionHost apart(c, rows);
-        const AttentionHost::Answer appended = fused.run(*flash_), given = apart.run(*flash_);
-        ASSERT_EQ(appended.fault + given.fault, "");
-        EXPECT_EQ(appended.cache, given.cache) << to_string(c);
-      }
-    }
-  }
-}
-
-TEST_F(CudaAttention, PrefillsCodes) {
-  for (const tenon_format codec : kCodes) {
-    for (const auto& [dim, page] : {std::pair(64u, 0u), {96u, 64u}, {128u, 0u}, {128u, 16u}, {128u, 256u}}) {
-      AttentionCase c{.q_heads = 4,
-                      .kv_heads = 2,
-                      .k_dim = dim,
-                      .v_dim = dim,
-                      .sequences = {{0, 17}, {500, 150}, {127, 128}, {90, 1}},
-                      .codec = codec,
-                      .page_tokens = page};
-      check(*flash_, c, dim + page);
-      c.window = 100;
-      check(*flash_, c, dim + page);
-    }
-  }
-}
-
-TEST_F(CudaAttention, ManySequencesOfCodes) {
-  for (const tenon_format codec : kCodes) {
-    for (const uint32_t count : {40u, 150u}) {
-      AttentionCase c{.q_heads = 12, .kv_heads = 4, .k_dim = 128, .v_dim = 128, .codec = codec};
-      for (uint32_t i = 0; i < count; ++i) c.sequences.push_back({i * i % 701, 1 + i % 7 / 5});
-      check(*flash_, c, count);
-    }
-  }
-}
-
-// A row has the same bits alone, among drafts and beside other sequences, and in every run.
-TEST_F(CudaAttention, RowsOfCodesHaveTheBitsThatTheyHaveAlone) {
-  for (const tenon_format codec : kCodes) {
-    const AttentionCase c{.q_heads = 8,
-                          .kv_heads = 2,
-                          .k_dim = 128,
-                          .v_dim = 128,
-                          .sequences = {{3000, 9}, {70, 2}},
-                          .codec = codec,
-                          .page_tokens = 64};
-    const AttentionHost host(c, 5);
-    const auto all = host.run(*flash_, How{});
-    ASSERT_EQ(all.fault, "");
-    EXPECT_EQ(host.run(*flash_, How{}).out, all.out);
-    const size_t row_size = size_t{c.q_heads} * c.v_dim;
-    for (const uint32_t row : {0u, 4u, 8u}) {
-      const auto alone = host.run(*flash_, {.begin = row, .end = row + 1, .rows_per_seq = 1});
-      ASSERT_EQ(alone.fault, "");
-      EXPECT_TRUE(
-          std::equal(alone.out.begin(), alone.out.end(), all.out.begin() + static_cast<ptrdiff_t>(row * row_size)))
-          << tenon_format_name(codec) << " row " << row;
     }
   }
 }
@@ -415,20 +223,15 @@ TEST_F(CudaAttention, OverlapsWithItsNeighbours) {
 // Every byte of the cache but the appended tokens stays as it is, and those are what rope and rounding make of them.
 TEST_F(CudaAttention, AppendsWhatIsNew) {
   for (const uint32_t rows : {1u, 4u, 16u, 150u}) {
-    AttentionCase c{.q_heads = 6,
-                    .kv_heads = 2,
-                    .k_dim = 96,
-                    .v_dim = 96,
-                    .sequences = {{130, rows}, {5, rows}},
-                    .codec = TENON_F16,
-                    .append = true};
-    const AttentionHost fused(c, rows);
-    c.append = false;
-    const AttentionHost apart(c, rows);
-    const AttentionHost::Answer appended = fused.run(*flash_), given = apart.run(*flash_);
-    ASSERT_EQ(appended.fault + given.fault, "");
-    EXPECT_EQ(appended.cache, given.cache) << rows;
-    EXPECT_EQ(appended.out, given.out) << rows;
+    const auto [appended, given] = expect_same_cache(*flash_,
+                                                     {.q_heads = 6,
+                                                      .kv_heads = 2,
+                                                      .k_dim = 96,
+                                                      .v_dim = 96,
+                                                      .sequences = {{130, rows}, {5, rows}},
+                                                      .codec = TENON_F16},
+                                                     rows);
+    EXPECT_EQ(appended, given) << rows;
   }
 }
 

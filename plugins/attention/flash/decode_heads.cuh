@@ -87,11 +87,7 @@ __device__ void append_codes(const DecodeHead& h, const float (&x)[Team::kDim / 
     most = fmaxf(most, own);
     least = fminf(least, own);
   }
-  for (int step = 16; step > 0; step /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-    least = fminf(least, __shfl_xor_sync(~0u, least, step));
-  }
-  const float scale = sdk::kv_scale(Stored::kFormat, TENON_F16, -least > most ? least : most);
+  const float scale = cuda::kv_scale_of_warp(Stored::kFormat, TENON_F16, most, least);
   struct alignas(kBytes) {
     typename Stored::Stored byte[kBytes];
   } codes;
@@ -117,10 +113,10 @@ __device__ void prepare_whole(const Team& t, const DecodeHead& h, const LaneRope
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
   if (h.side == Side::kKeys) turn.apply(x);
+  if constexpr (Team::kRotates) {
+    if (t.a.rotates != 0) cuda::rotate_head<D>(x);
+  }
   if constexpr (Team::kAppendsCodes) {
-    if constexpr (Team::kRotates) {
-      if (t.a.rotates != 0) cuda::rotate_head<D>(x);
-    }
     if (h.cache != nullptr) return append_codes<Team>(h, x);
   }
   const uint32_t d = threadIdx.x % 32 * LaneRope<D>::kOwn;

@@ -66,11 +66,7 @@ __device__ void store_cell(const sdk::KvPlane& plane, const cuda::KvCells& cells
       most = fmaxf(most, x(d));
       least = fminf(least, x(d));
     }
-    for (int step = 16; step > 0; step /= 2) {
-      most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-      least = fminf(least, __shfl_xor_sync(~0u, least, step));
-    }
-    scale = sdk::kv_scale(C::kFormat, plane.scale, -least > most ? least : most);
+    scale = cuda::kv_scale_of_warp(C::kFormat, plane.scale, most, least);
     if (lane == 0) cells.store_scale(cell, scale);
   }
   auto* to = reinterpret_cast<typename C::Stored*>(cells.at(cell));

@@ -109,6 +109,16 @@ void with_kv_codec(const KvLayout& kv, F&& f) {
   with_kv_codec(kv.k.codec, f);
 }
 
+// Returns the scale (sdk::kv_scale()) of a head that the lanes of a warp have among them. most, least: the greatest and the least of
+// the lane's elements and 0.
+__device__ __forceinline__ float kv_scale_of_warp(uint32_t codec, uint32_t format, float most, float least) {
+  for (int step = 16; step > 0; step /= 2) {
+    most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
+    least = fminf(least, __shfl_xor_sync(~0u, least, step));
+  }
+  return sdk::kv_scale(codec, format, -least > most ? least : most);
+}
+
 // These are the cells of one head of one sequence. The plane of the memory stays where it is meanwhile.
 class KvCells {
  public:

@@ -29,13 +29,12 @@ constexpr uint32_t hadamard_first(uint32_t i, uint32_t step) {
   return i / step * 2 * step + i % step;
 }
 
-template <class Float>
-void rotate_head(Float* x, uint32_t dim) {
+inline void rotate_head(float* x, uint32_t dim) {
   const uint32_t block = hadamard_block(dim);
   for (uint32_t step = 1; step < block; step *= 2) {
     for (uint32_t i = 0; i < dim / 2; ++i) {
-      Float &first = x[hadamard_first(i, step)], &second = x[hadamard_first(i, step) + step];
-      const Float sum = first + second, difference = first - second;
+      float &first = x[hadamard_first(i, step)], &second = x[hadamard_first(i, step) + step];
+      const float sum = first + second, difference = first - second;
       first = sum;
       second = difference;
     }
