@@ -63,10 +63,12 @@ tenon_bounds OpRunner::bounds(const Shape& shape) {
   return b;
 }
 
-OpRunner::OpRunner(const tenon_bounds& bounds, const Device& device)
+OpRunner::OpRunner(const tenon_bounds& bounds, const Device& device, uint32_t most_out_rows)
     : device_(device), state_(std::make_unique<StepState>()) {
   state_->declare(storages_, std::span(&bounds, 1), false);
-  recording_ = std::make_unique<ProgramRecording>(bounds, storages_, state_->storages());
+  tenon_bounds largest = bounds;
+  largest.out_rows = std::max(largest.out_rows, most_out_rows);
+  recording_ = std::make_unique<ProgramRecording>(bounds, storages_, state_->storages(), &largest);
   recording_->scope("check", "the component", -1);
   for (uint32_t role = 1; role < state_->storages().size(); ++role) {
     step_[role].resize(storages_[state_->storages()[role]].bytes / sizeof(int32_t));

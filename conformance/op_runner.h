@@ -48,8 +48,9 @@ class OpRunner {
   static tenon_bounds bounds(const Shape& shape);
 
   // In the step state all rows are live, LIVE = {rows, seqs, out_rows, 0}, OUT_ROW and SURVIVOR count up, PARENT is -1,
-  // the rest is 0. The device outlives the runner.
-  explicit OpRunner(const tenon_bounds& bounds, const Device& device = Device::cpu());
+  // the rest is 0. The device outlives the runner. Components are told that another program has most_out_rows, if that
+  // is more.
+  explicit OpRunner(const tenon_bounds& bounds, const Device& device = Device::cpu(), uint32_t most_out_rows = 0);
   ~OpRunner();
   OpRunner(const OpRunner&) = delete;
   OpRunner& operator=(const OpRunner&) = delete;

@@ -291,7 +291,7 @@ void QuantizedSite::learn() {
 std::vector<float> QuantizedSite::run(const StepCase& step, bool fused, uint64_t seed) const {
   const uint32_t seqs = step.sequences ? step.rows : 1;
   OpRunner host(OpRunner::bounds({.rows = step.rows, .seqs = seqs, .rows_per_seq = step.rows / seqs}),
-                component_->device());
+                component_->device(), step.most_out_rows);
   host.set_live(step.own_live ? step.rows : step.live);
   int64_t n = columns();
   if (fused && std::count(step.epilogue.begin(), step.epilogue.end(), TENON_F_SILU_MUL) != 0) n /= 2;

@@ -57,6 +57,7 @@ struct StepCase {
   std::vector<int32_t> expert{};  // it is each row's expert, if the site is routed
   std::vector<float> x{};         // (rows, k + pitch); if it is empty, they are random
   bool sequences = false;         // each row is of a sequence of its own
+  uint32_t most_out_rows = 0;     // another program of the pipeline has so many
 };
 
 class QuantizedSite {

@@ -145,7 +145,8 @@ void a_row_alone(const Subject& subject) {
             std::to_string(live) + " rows have other bits than among " + std::to_string(most));
   }
   for (uint32_t rows = 1; rows <= std::min(most, kSteadySequences); rows *= 2) {
-    const std::vector<float> y = site.run({.rows = rows, .live = rows, .sequences = true}, false, rows);
+    const std::vector<float> y =
+        site.run({.rows = rows, .live = rows, .sequences = true, .most_out_rows = most}, false, rows);
     require(std::equal(y.begin(), y.end(), all.begin()),
             std::to_string(rows) + " sequences of a row each have other bits than " + std::to_string(most) + " rows");
   }

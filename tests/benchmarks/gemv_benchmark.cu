@@ -3,11 +3,11 @@
 // measures the memory's own speed by a kernel that only reads.
 //
 //   gemv_benchmark [--format bf16|int8|int4|all] [--stages N] [--tiles 1|2]
-//                  [--chunk 1|2] [--grid N] [--rows N] [--layers N] [--plain] [--unpaired]
+//                  [--chunk 1|2] [--grid N] [--rows N] [--layers N] [--plain] [--unpaired] [--halves]
 //     --stages  at most so many stages in a warp's ring      --tiles  tiles that a warp multiplies a chunk of x by
 //     --chunk   size of a chunk in KB                        --grid   blocks, in percent of the multiprocessors
 //     --plain   without programmatic dependent launch        --sweep  int4, int8 and bf16 over stages, tiles and chunks
-//     --unpaired  5 to 16 rows by matvec.cuh, as one half a value
+//     --unpaired  5 to 16 rows by matvec.cuh, as one half a value      --halves  a single row as halves, not as digits
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,7 +26,7 @@ using namespace tenon::cuda;
 struct Options {
   std::string format = "all";
   uint32_t stages = 8, tiles = 2, chunk = 1, grid = 100, rows = 1, layers = 32;
-  bool plain = false, sweep = false, unpaired = false;
+  bool plain = false, sweep = false, unpaired = false, halves = false;
 };
 
 // Makes bits as random as weights', since what memory costs in power depends on them. NaNs cost no time.
@@ -225,6 +225,7 @@ class Chain {
     }
     using Product = Matvec<F, kTiles>;
     a.unpaired = b_.options.unpaired ? 1 : 0;
+    a.digits = b_.options.halves ? 0 : 1;
     a.prepared = Product::direct_classes(a) == 0 ? 1 : 0;
     if (a.prepared != 0) Product::prepare(a, p, launch);
     Product::multiply(a, p, !s.norm, launch);
@@ -286,8 +287,8 @@ Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string key = argv[i];
-    if (key == "--plain" || key == "--sweep" || key == "--unpaired") {
-      (key == "--plain" ? o.plain : key == "--sweep" ? o.sweep : o.unpaired) = true;
+    if (key == "--plain" || key == "--sweep" || key == "--unpaired" || key == "--halves") {
+      (key == "--plain" ? o.plain : key == "--sweep" ? o.sweep : key == "--halves" ? o.halves : o.unpaired) = true;
       continue;
     }
     if (i + 1 == argc) throw std::runtime_error(key + " needs a value");

@@ -1,5 +1,5 @@
 // The weight schemes' products for few rows on a GPU, through their libraries, are held against float64; they are equal
-// to the bit over row counts, fused and separate.
+// to the bit over row counts, fused and separate, but for a single row in a pipeline that has no step of several.
 #include "scheme_site.h"
 
 namespace tenon::test {
@@ -24,19 +24,34 @@ TEST_P(Gemv, EqualsFloat64) {
       expect_close(site, site.run(rows, rows % 2), rows, kTolerance);
       if (HasFatalFailure()) return;
     }
+    expect_close(site, site.run_among(1), 1, kTolerance);
+    if (HasFatalFailure()) return;
   }
 }
 
 TEST_P(Gemv, ARowDoesNotDependOnTheOthers) {
   for (const Shape& shape : {Shape{{2200}, 1000}, Shape{{48}, 14336}, Shape{{100, 28}, 28672}}) {
     Site site(GetParam(), shape, {.norm = true});
-    const std::vector<float> all = site.run(8);
+    const std::vector<float> all = site.run(Site::kAmong);
     for (const int64_t rows : {1, 2, 4, 5, 7}) {
-      const std::vector<float> some = site.run(rows);
+      const std::vector<float> some = site.run_among(rows);
       ASSERT_TRUE(std::equal(some.begin(), some.end(), all.begin())) << "k " << shape.k << ", rows " << rows;
     }
-    const std::vector<float> large = site.run(1, 0, false);
+    const std::vector<float> large = site.run_among(1, false);
     ASSERT_TRUE(std::equal(large.begin(), large.end(), all.begin())) << "k " << shape.k << ", a large block";
+    ASSERT_EQ(site.run(1), site.run(1, 0, false)) << "k " << shape.k << ", a row alone";
+  }
+}
+
+TEST_P(Gemv, ANumberThatIsNotFiniteMakesItsRowSo) {
+  Site site(GetParam(), {{40}, 576});
+  for (const float bad : {INFINITY, NAN}) {
+    CudaRecorder host(CudaRecorder::bounds(1));
+    std::vector<float> x = random_values(static_cast<size_t>(site.k()), 9);
+    x[300] = bad;
+    const tenon_tid y = site.record(host, host.input(TENON_F32, {1, site.k()}, x), 1);
+    ASSERT_EQ(host.run(CudaRecorder::Mode::kOverlap), "");
+    for (const float v : host.f32(y)) ASSERT_FALSE(std::isfinite(v)) << bad;
   }
 }
 
@@ -75,20 +90,22 @@ TEST_P(Gemv, RowsPastTheLiveOnesAreLeftAlone) {
 TEST_P(Gemv, AChainThatOverlapsEqualsOneThatDoesNot) {
   constexpr int64_t kWidth = 4096;
   Site site(GetParam(), {{kWidth}, kWidth}, {.norm = true, .epilogue = {TENON_F_ADD}});
-  std::vector<float> want;
-  for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kOverlap}) {
-    for (const int64_t rows : {1, 4}) {
-      CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(rows)));
-      tenon_tid y = host.input(TENON_F32, {rows, kWidth}, random_values(static_cast<size_t>(rows * kWidth), 5));
-      for (int i = 0; i < 5; ++i) y = site.record(host, y, rows);
+  struct Step {
+    int64_t rows;
+    uint32_t most_out_rows;
+  };
+  for (const Step& step : {Step{1, 1}, Step{1, 4}, Step{4, 4}}) {
+    std::vector<float> want;
+    for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kOverlap}) {
+      CudaRecorder host(CudaRecorder::bounds(static_cast<uint32_t>(step.rows)), step.most_out_rows);
+      const std::vector<float> x = random_values(static_cast<size_t>(step.rows * kWidth), 5);
+      tenon_tid y = host.input(TENON_F32, {step.rows, kWidth}, x);
+      for (int i = 0; i < 5; ++i) y = site.record(host, y, step.rows);
       for (int i = 0; i < 10; ++i) {
         ASSERT_EQ(host.run(mode), "");
-        std::vector<float> got = host.f32(y);
-        if (want.empty() || (rows == 4 && want.size() == kWidth)) {
-          if (!want.empty()) ASSERT_TRUE(std::equal(want.begin(), want.end(), got.begin()));
-          want = got;
-        }
-        ASSERT_TRUE(std::equal(got.begin(), got.end(), want.begin())) << "rows " << rows << ", run " << i;
+        const std::vector<float> got = host.f32(y);
+        if (want.empty()) want = got;
+        ASSERT_TRUE(got == want) << step.rows << " rows of " << step.most_out_rows << ", run " << i;
       }
     }
   }

@@ -65,7 +65,8 @@ class CudaRecorder : public conformance::OpRunner {
     return OpRunner::bounds({.rows = rows, .seqs = seqs, .kv_len = kv_len, .slots = slots != 0 ? slots : seqs});
   }
 
-  explicit CudaRecorder(const tenon_bounds& bounds) : OpRunner(bounds, cuda_device()) {}
+  explicit CudaRecorder(const tenon_bounds& bounds, uint32_t most_out_rows = 0)
+      : OpRunner(bounds, cuda_device(), most_out_rows) {}
 
   using OpRunner::input, OpRunner::output;
   tenon_tid input(const tenon_tensor& t, const void* data) { return strided_input(t, data); }

@@ -298,18 +298,28 @@ class Site {
   // Returns y (rows, width) of the first `rows` rows of the test's x. If the scheme leaves the size of blocks to the
   // host, the first product of a program has small ones and the next one large ones; small: false: the second one runs.
   std::vector<float> run(int64_t rows, int64_t pitch = 0, bool small = true) {
-    return run(CudaRecorder::bounds(static_cast<uint32_t>(rows)), pitch, small);
+    return run(CudaRecorder::bounds(static_cast<uint32_t>(rows)), {.pitch = pitch, .small = small});
+  }
+  // Runs the same in a pipeline that has another step of kAmong rows.
+  static constexpr uint32_t kAmong = 8;
+  std::vector<float> run_among(int64_t rows, bool small = true) {
+    return run(CudaRecorder::bounds(static_cast<uint32_t>(rows)), {.small = small, .most_out_rows = kAmong});
   }
   // Runs the same in a step in which each row is of another sequence, and of which so many are live.
   std::vector<float> run_sequences(int64_t rows, int64_t live, int64_t pitch = 0) {
     tenon_bounds bounds = CudaRecorder::bounds(static_cast<uint32_t>(rows), static_cast<uint32_t>(rows));
     bounds.rows_per_seq = 1;
-    return run(bounds, pitch, true, static_cast<uint32_t>(live));
+    return run(bounds, {.pitch = pitch, .live = static_cast<uint32_t>(live)});
   }
-  std::vector<float> run(const tenon_bounds& bounds, int64_t pitch, bool small, uint32_t live = UINT32_MAX) {
-    CudaRecorder host(bounds);
-    const auto rows = int64_t{bounds.rows};
-    host.set_live(std::min(live, bounds.rows));
+  struct Step {
+    int64_t pitch = 0;
+    bool small = true;
+    uint32_t live = UINT32_MAX, most_out_rows = 0;
+  };
+  std::vector<float> run(const tenon_bounds& bounds, const Step& step) {
+    CudaRecorder host(bounds, step.most_out_rows);
+    const int64_t rows = bounds.rows, pitch = step.pitch;
+    host.set_live(std::min(step.live, bounds.rows));
     tenon_tensor t = sdk::tensor(TENON_F32, {rows, shape_.k});
     t.stride[0] += 4 * pitch;
     std::vector<float> laid;
@@ -319,7 +329,7 @@ class Site {
       laid.resize(laid.size() + static_cast<size_t>(pitch));
     }
     const tenon_tid in = host.input(t, laid.data());
-    if (!small) record(host, in, rows, pitch);
+    if (!step.small) record(host, in, rows, pitch);
     const tenon_tid y = record(host, in, rows, pitch);
     EXPECT_EQ(host.run(CudaRecorder::Mode::kGraph), "");
     return host.f32(y);

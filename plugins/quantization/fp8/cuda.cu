@@ -16,7 +16,7 @@ namespace tenon::fp8 {
 
 struct CudaSchema : PublishedSchema {
   static constexpr bool kRoutesRows = true;
-  using Weights = cuda::FloatWeights<cuda::Bytes<0>, sdk::SmallFloat<4, 3>>;
+  using Weights = cuda::E4m3Weights;
   // Blocks of 128 lie as groups of 64 with equal scales.
   template <uint32_t kIndex>
   using Format = cuda::GroupedFormat<

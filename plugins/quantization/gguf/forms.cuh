@@ -33,7 +33,7 @@ using SixBitForm = cuda::GroupedFormat<cuda::Sixes<32>, cuda::TwoLevelScales<tru
 using Iq4NlForm = cuda::GroupedFormat<cuda::BookWeights<sdk::Iq4Numbers>, cuda::HalfScales, 32, 4>;
 using Iq4XsForm = cuda::GroupedFormat<cuda::BookWeights<sdk::Iq4Numbers>, cuda::TwoLevelScales<false>, 32, 4>;
 using Mxfp4Form = cuda::GroupedFormat<cuda::BookWeights<sdk::E2m1Numbers>, cuda::ExponentScales, 32, 4>;
-using TernaryForm = cuda::GroupedFormat<cuda::PlaneWeights<2, 1>, cuda::HalfScales, 64, 4>;
+using TernaryForm = cuda::GroupedFormat<cuda::HalfBytes<2, 1>, cuda::HalfScales, 64, 4>;
 
 }  // namespace tenon::gguf
 

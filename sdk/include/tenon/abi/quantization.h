@@ -141,7 +141,9 @@ typedef struct tenon_observe_call {
 
 typedef struct tenon_quantization {
   tenon_head h;
-  /* In steps of up to this many rows (4, if of one row a sequence) a row's bits depend on no other row; 0 = they always may. */
+  /* In steps of up to this many rows (4, if of one row a sequence) a row's bits depend on no other row; 0 = they always may.
+   * In a pipeline none of whose programs has more than one row whose token is wanted (tenon_recorder's largest), a step of one
+   * row may have other bits than one of several. */
   uint32_t row_invariant_max, reserved;
   /* [setup] It is called once for each bounds of the programs to be made, before bind: how many rows a program has decides
    * which ops are worth claiming.  REFUSED, with the reason: the scheme cannot hold or multiply this site. */

@@ -1,5 +1,5 @@
-// These are more layouts of weights for grouped formats (group_weights.cuh): integers of 1, 2, 3 and 5 bits, small floats of 8 and of 6
-// bits, and codes of 4 bits that choose out of 16 numbers.
+// These are more layouts of weights for grouped formats (group_weights.cuh): integers of 5 bits, small floats of 8 and
+// of 6 bits, and codes of 4 bits that choose out of 16 numbers.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -11,230 +11,77 @@
 
 namespace tenon::cuda {
 
-// This is a plane of 1, 2 or 4 bits of each code, [lane][Bits u32]: of a k-step a lane has 8 Bits bits in a word, or 16 for 4 bits.
-// In either half of a word, and of a k-step alone, bits 0.. are (row g, k0), bits 4.. (row g, k0 + 2), bits 8.. and 12.. the
-// same of row g + 8, and the upper half has k0 + 1 and k0 + 3; k-steps of a word lie Bits bits apart. So a shift and two
-// masks make two registers of an A fragment, k0 + 2 and k0 + 3 in it 16 times too large (Nibbles is the plane of 4 bits).
-template <uint32_t Bits>
-struct BitPlane {
-  static_assert(Bits == 1 || Bits == 2 || Bits == 4);
-  static constexpr uint32_t kBytes = 128 * Bits;
-  static constexpr uint32_t kSteps = 4 / Bits;  // k-steps of a word
-
-  __device__ __forceinline__ void load(uint32_t address) {
-    address += 4 * Bits * lane_id();
-    if constexpr (Bits == 4) {
-      const uint4 words = load_shared(address);
-      words_[0] = words.x;
-      words_[1] = words.y;
-      words_[2] = words.z;
-      words_[3] = words.w;
-    } else if constexpr (Bits == 2) {
-      const uint2 words = load_shared_8(address);
-      words_[0] = words.x;
-      words_[1] = words.y;
-    } else {
-      words_[0] = load_shared_4(address);
-    }
-  }
-  // Adds the plane to fragments, as the bits of codes from kAt on.
-  template <uint32_t kAt>
-  __device__ __forceinline__ void add(uint32_t step, uint32_t (&a)[4]) const {
-    constexpr uint32_t kFirst = ((1U << Bits) - 1) * 0x00010001 << kAt, kSecond = kFirst << 4;
-    const uint32_t word = words_[step / kSteps];
-#pragma unroll
-    for (uint32_t row = 0; row < 2; ++row) {
-      const int down = static_cast<int>(step % kSteps * Bits + 8 * row) - static_cast<int>(kAt);
-      const uint32_t bits = down >= 0 ? word >> down : word << -down;
-      a[row] |= bits & kFirst;
-      a[row + 2] |= bits & kSecond;
-    }
-  }
-
-  // Does what GroupWeights says of unpack(), but for the bits of codes from `at` on alone.
-  static __device__ void add_unpacked(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t at,
-                                      uint32_t (&q)[2][8]) {
-    const auto* words = reinterpret_cast<const uint32_t*>(from + 4 * Bits * lane);
-    for (uint32_t i = 0; i < 16; ++i) {
-      const uint32_t row = i / 8, k = i % 8, step = 2 * block + k / 4;
-      const uint32_t bits = words[step / kSteps] >> (step % kSteps * Bits + first_bit(row, k));
-      q[row][k] |= (bits & ((1U << Bits) - 1)) << at;
-    }
-  }
-  // Bytes of several rows meet in no byte, but those of several k-steps do: other bits of a byte stay as they are.
-  static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, uint32_t at, const uint32_t (&q)[8]) {
-    to += lane_offset(row, k) / 4 * Bits;
-    for (uint32_t i = 0; i < 8; ++i) {
-      const uint32_t step = k / 32 * 2 + i / 4, bit = step % kSteps * Bits + first_bit(row / 8, i);
-      uint8_t& byte = to[step / kSteps * 4 + bit / 8];
-      const uint32_t mask = ((1U << Bits) - 1) << bit % 8;
-      byte = static_cast<uint8_t>((byte & ~mask) | ((q[i] >> at << bit % 8) & mask));
-    }
-  }
-
- private:
-  // Returns the first bit in a word of the i-th of 8 k, of row g (0) or g + 8 (1).
-  static __device__ uint32_t first_bit(uint32_t row, uint32_t i) { return 8 * row + i % 2 * 16 + i % 4 / 2 * 4; }
-
-  uint32_t words_[Bits];
-};
-
-// These are integers of 1 to 6 bits as planes of 4, 2 and 1 bits, as many as it takes, the lowest bits first.
-template <uint32_t Bits, int Bias = 0>
-struct PlaneWeights : IntegerWeights<Bias> {
-  static_assert(Bits >= 1 && Bits <= 6);  // 16 times too large they are still denormal halves, with room for kWith
-  static constexpr uint32_t kLowest = Bits >= 4 ? 4 : Bits >= 2 ? 2 : 1, kUpper = Bits - kLowest;
-  using Lowest = BitPlane<kLowest>;
-  using Upper = BitPlane<kUpper == 0 ? 1 : kUpper>;
+// These are integers of 5 bits: the lower four, then the fifth, each as HalfBytes.
+template <int Bias>
+struct FiveBits : IntegerWeights<Bias> {
+  using Lower = HalfBytes<4, 0>;
+  using Upper = HalfBytes<1, 0>;
   static constexpr bool kStaggered = true;
-  static constexpr uint32_t kBytes = Lowest::kBytes + (kUpper == 0 ? 0 : Upper::kBytes);
+  static constexpr uint32_t kBytes = Lower::kBytes + Upper::kBytes;
 
   __device__ __forceinline__ void load(uint32_t address) {
-    lowest_.load(address);
-    if constexpr (kUpper != 0) upper_.load(address + Lowest::kBytes);
+    lower_.load(address);
+    upper_.load(address + Lower::kBytes);
   }
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
+    uint32_t upper[4];
+    lower_.template fragments<kWith>(step, a);
+    upper_.fragments(step, upper);
 #pragma unroll
-    for (uint32_t& pair : a) pair = kWith;
-    lowest_.template add<0>(step, a);
-    if constexpr (kUpper != 0) upper_.template add<kLowest>(step, a);
+    for (uint32_t i = 0; i < 4; ++i) a[i] += upper[i] << 4;
   }
 
   static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
-    for (uint32_t i = 0; i < 16; ++i) q[i / 8][i % 8] = 0;
-    Lowest::add_unpacked(from, block, lane, 0, q);
-    if constexpr (kUpper != 0) Upper::add_unpacked(from + Lowest::kBytes, block, lane, kLowest, q);
+    uint32_t upper[2][8];
+    Lower::unpack(from, block, lane, q);
+    Upper::unpack(from + Lower::kBytes, block, lane, upper);
+    for (uint32_t i = 0; i < 16; ++i) q[i / 8][i % 8] |= upper[i / 8][i % 8] << 4;
   }
   static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
-    Lowest::put(to, row, k, 0, q);
-    if constexpr (kUpper != 0) Upper::put(to + Lowest::kBytes, row, k, kLowest, q);
+    uint32_t upper[8];
+    for (uint32_t i = 0; i < 8; ++i) upper[i] = q[i] >> 4;
+    Lower::put(to, row, k, q);
+    Upper::put(to + Lower::kBytes, row, k, upper);
   }
 
  private:
-  Lowest lowest_;
+  Lower lower_;
   Upper upper_;
-};
-
-// This lays out integers of 3 bits. A row has 8 pairs of a lane's codes in 64 k, pair n = 2 * k-step + (0: k0 and k0 + 1, 1: k0 + 2 and k0 + 3),
-// each in the lower and the upper half of a word: [lane][row g, row g + 8] u32, of whose halves bits 3n have the pairs 0 to 4,
-// then [lane] u32, of whose halves the lower bytes are row g's and the upper ones row g + 8's: bits 0 and 3 have the pairs 5
-// and 6, and bits 6 and 7 the lower bits of pair 7, whose third bit is bit 15 of the row's own word. So a mask, and of every
-// third pair a shift, makes a register of an A fragment, and a multiplication brings the integer down to the lowest bits.
-template <int Bias = 0>
-struct ThreeBits : IntegerWeights<Bias> {
-  static constexpr bool kStaggered = false;
-  static constexpr uint32_t kShared = 256, kBytes = kShared + 128;
-
-  __device__ __forceinline__ void load(uint32_t address) {
-    own_ = load_shared_8(address + 8 * lane_id());
-    shared_ = load_shared_4(address + kShared + 4 * lane_id());
-  }
-  template <uint32_t kWith = 0>
-  __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
-#pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t row = i % 2, own = row == 0 ? own_.x : own_.y, shared = shared_ >> 8 * row;
-      switch (2 * step + i / 2) {
-        case 0:
-          a[i] = lowered<0, kWith>(masked<kPair, kWith>(own));
-          break;
-        case 1:
-          a[i] = lowered<3, kWith>(masked<kPair << 3, kWith>(own));
-          break;
-        case 2:
-          a[i] = lowered<6, kWith>(masked<kPair << 6, kWith>(own));
-          break;
-        case 3:
-          a[i] = lowered<0, kWith>(masked<kPair, kWith>(own >> 9));
-          break;
-        case 4:
-          a[i] = lowered<3, kWith>(masked<kPair << 3, kWith>(own >> 9));
-          break;
-        case 5:
-          a[i] = lowered<0, kWith>(masked<kPair, kWith>(shared));
-          break;
-        case 6:
-          a[i] = lowered<3, kWith>(masked<kPair << 3, kWith>(shared));
-          break;
-        default:
-          a[i] = lowered<6, kWith>(masked<0x00c000c0, kWith>(shared) | (own >> 7 & 0x01000100));
-      }
-    }
-  }
-
-  static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
-    const auto* own = reinterpret_cast<const uint32_t*>(from + 8 * lane);
-    const uint32_t shared = *reinterpret_cast<const uint32_t*>(from + kShared + 4 * lane);
-    for (uint32_t i = 0; i < 16; ++i) {
-      const uint32_t row = i / 8, n = pair(block, i % 8), half = own[row] >> 16 * (i % 2),
-                     byte = shared >> (16 * (i % 2) + 8 * row);
-      q[row][i % 8] = n < 5 ? half >> 3 * n & 7 : n < 7 ? byte >> 3 * (n - 5) & 7 : (byte >> 6 & 3) | (half >> 13 & 4);
-    }
-  }
-  static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
-    const uint32_t lane = lane_offset(row, k) / 16;
-    uint32_t& own = *reinterpret_cast<uint32_t*>(to + 8 * lane + row / 8 * 4);
-    for (uint32_t i = 0; i < 8; ++i) {
-      const uint32_t n = pair(k / 32, i), odd = i % 2;
-      uint8_t& byte = to[kShared + 4 * lane + 2 * odd + row / 8];
-      if (n < 5) {
-        set(own, 16 * odd + 3 * n, 7, q[i]);
-      } else {
-        set(byte, 3 * (n - 5), n < 7 ? 7 : 3, q[i]);
-        if (n == 7) set(own, 16 * odd + 15, 1, q[i] >> 2);
-      }
-    }
-  }
-
- private:
-  static constexpr uint32_t kPair = 0x00070007;
-
-  // Both halves' integers are 2^kUp times too large: they are denormal or, with kWith, above 1024, and come out so.
-  template <uint32_t kUp, uint32_t kWith>
-  static __device__ __forceinline__ uint32_t lowered(uint32_t bits) {
-    static_assert(kWith == 0 || kWith == detail::kThousand);
-    if constexpr (kUp == 0) return bits;
-    const __half2 down = __float2half2_rn(1.0F / (1 << kUp)), rest = __float2half2_rn(1024 - 1024.0F / (1 << kUp));
-    const __half2 halves = detail::as_halves(bits);
-    return detail::as_bits(kWith == 0 ? __hmul2(halves, down) : __hfma2(halves, down, rest));
-  }
-  // Returns the number of the pair that the i-th of 8 k is in.
-  static __device__ uint32_t pair(uint32_t block, uint32_t i) { return 4 * block + i / 2; }
-  template <class Word>
-  static __device__ void set(Word& word, uint32_t bit, uint32_t mask, uint32_t q) {
-    word = static_cast<Word>((word & ~(mask << bit)) | (q & mask) << bit);
-  }
-
-  uint2 own_;  // x: row g; y: row g + 8
-  uint32_t shared_;
 };
 
 // This is the layout of unsigned integers of kBits bits; those of 7 bits are bytes.
 template <uint32_t kBits>
 using UnsignedWeights = std::conditional_t<
     (kBits > 6), Bytes<0>,
-    std::conditional_t<
-        kBits == 6, Sixes<0>,
-        std::conditional_t<kBits == 4, Nibbles<0>,
-                           std::conditional_t<kBits == 3, ThreeBits<0>, PlaneWeights<(kBits > 6 ? 1 : kBits)>>>>>;
+    std::conditional_t<kBits == 6, Sixes<0>,
+                       std::conditional_t<kBits == 5, FiveBits<0>, HalfBytes<(kBits > 4 ? 4 : kBits), 0>>>>;
 
-// This makes weights of small floats (sdk/small_floats.h): Codes lays out their codes. A code's bits, shifted, are a half that is the value / kUnit.
-template <class Codes, class SmallFloat>
-struct FloatWeights : Codes {
-  static_assert(!Codes::kStaggered);
+// Two numbers of e4m3 become halves. Since sm_89 that is an instruction.
+__device__ __forceinline__ uint32_t halves_of_e4m3(uint32_t codes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  uint32_t halves = 0;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
+  return halves;
+#else
+  const uint32_t bytes = __byte_perm(codes, 0, 0x4140);
+  const uint32_t bits = (bytes << 7 & 0x3f803f80) | (bytes << 8 & 0x80008000);  // 256 times too small
+  return detail::as_bits(__hmul2(detail::as_halves(bits), __float2half2_rn(256)));
+#endif
+}
+
+// These are weights in e4m3, a byte each.
+struct E4m3Weights : Bytes<0> {
   static constexpr bool kIntegers = false;
-  static constexpr int kBias = 0;
-  static constexpr float kUnit = SmallFloat::kUnit;
-  static __device__ float value(uint32_t q) { return SmallFloat::value(q); }
+  static constexpr float kUnit = 1;
+  static __device__ float value(uint32_t q) { return from_half<__half>(halves_of_e4m3(q) & 0xffff); }
 
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
-    constexpr uint32_t kMagnitude = SmallFloat::kHalfMask * 0x00010001, kSign = 0x80008000;
-    Codes::template fragments<0>(step, a);
 #pragma unroll
-    for (uint32_t& pair : a) {
-      pair = (pair << SmallFloat::kShift & kMagnitude) | (pair << SmallFloat::kSignShift & kSign);
+    for (uint32_t row = 0; row < 2; ++row) {
+      a[row] = halves_of_e4m3(word(step, row));
+      a[row + 2] = halves_of_e4m3(word(step, row) >> 16);
     }
   }
 };
@@ -423,8 +270,7 @@ struct BookWeights {
   uint4 words_;
 };
 
-static_assert(GroupWeights<PlaneWeights<2>> && GroupWeights<ThreeBits<>> &&
-              GroupWeights<FloatWeights<Bytes<0>, sdk::SmallFloat<4, 3>>> &&
+static_assert(GroupWeights<FiveBits<0>> && GroupWeights<E4m3Weights> &&
               GroupWeights<SixBitFloats<sdk::SmallFloat<3, 2>>>);
 
 }  // namespace tenon::cuda

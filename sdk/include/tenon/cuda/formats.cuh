@@ -88,16 +88,39 @@ concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_blo
   { x.pair(row, k) } -> std::same_as<float2>;
 };
 
+// A single row of x may instead be integers of three digits of base 256, each from -128 to 127, which products of bytes
+// multiply exactly (row_prologue.cuh). A format with kTakesDigits multiplies such a row, too.
+template <class X>
+concept DigitRow = requires(X& x, uint32_t segment, uint32_t bundle, uint32_t group) {
+  { X::kRows } -> std::convertible_to<int>;
+  x.seek(segment);
+  // Returns the lane's fragments of B for 64 k of the segment, as quartets (group_weights.cuh): x, y: the first
+  // quartets of the first and of the second 32 k; z, w: the last quartets. Column c has digit c % 4 of the row; digits
+  // begin with the lowest, and the fourth may be anything. Groups that lie side by side (kSpread) have their k in
+  // columns 4 * (group % kSpread) and on, and zeros in the others. If they do not, columns 4 to 7 are zero.
+  { x.digits(bundle) } -> std::same_as<uint4>;
+  // Returns the sum over a group.
+  { x.sum(group) } -> std::same_as<float>;
+};
+template <class F>
+inline constexpr bool kTakesDigits = false;
+template <class F>
+  requires requires { F::kTakesDigits; }
+inline constexpr bool kTakesDigits<F> = F::kTakesDigits;
+
 // A lane keeps so many sums for a tile and a row block. If x is unpaired, sum 2 * h + c belongs to row g + 8 * h of the tile
 // and to row 2 * (lane % 4) + c of the row block.
 template <class F, class X>
-inline constexpr uint32_t kSumsOf = X::kPaired ? F::kAcc : 4;
+inline constexpr uint32_t kSumsOf = 4;
+template <class F, PreparedX X>
+  requires X::kPaired
+inline constexpr uint32_t kSumsOf<F, X> = F::kAcc;
 
 // F can multiply x: kTiles tiles by kRowBlocks row blocks.
 template <class F, class X, int kTiles, int kRowBlocks>
-concept Multiplies = PackedFormat<F> && PreparedX<X> &&
+concept Multiplies = PackedFormat<F> && (PreparedX<X> || (DigitRow<X> && kTakesDigits<F>)) &&
                      requires(float (&acc)[kTiles][kRowBlocks][kSumsOf<F, X>], const uint32_t (&segment)[kTiles], X& x,
-                              const float (&sums)[F::kAcc]) {
+                              const float (&sums)[DigitRow<X> ? 4 : F::kAcc]) {
                        // Computes acc[tile][row block] += weights * x, for the first tiles, of which there may be fewer
                        // than kTiles. segment[tile] is an address in shared memory.
                        F::template multiply<kTiles>(acc, segment, x);

@@ -6,6 +6,10 @@
 // integers that it has, and its sum of 16 weights by 8 columns is scaled once: with c = sum of q x and X = sum of x over
 // the group's k, the group adds s * c + (z - bias * s) * X; without bias and offset s * c.
 //
+// One row of x as digits (formats.cuh) is multiplied by quartets in integers: a column has the sums of one digit, which
+// are finite floats and are scaled as others are; the digits meet in partial(). Each step of 32 k unpacks half as much
+// as one of halves.
+//
 // One row of x leaves six of the eight columns of B empty. Where groups are short enough two of them lie side by side in
 // columns of their own (kSpread), so that one scaling serves both.
 #pragma once
@@ -29,6 +33,8 @@ struct GroupedFormat {
   static constexpr bool kScaled = true, kTotal = false, kRowScales = Scales::kRowScales;
   static constexpr bool kStaggered = Weights::kStaggered, kNeedsSums = kBias != 0 || Scales::kOffsets;
   static constexpr uint32_t kTableBytes = cuda::kTableBytes<Weights>;
+  // Sums of a group in one digit are less than 2^22, so that they can be bits of a float.
+  static constexpr bool kTakesDigits = QuartetWeights<Weights> && Group >= 32 && Group <= 128 && Blocks <= 4;
   static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 16 && kSegmentBytes % 16 == 0);
 
   static __device__ void make_table() { cuda::make_table<Weights>(); }
@@ -51,6 +57,47 @@ struct GroupedFormat {
 #pragma unroll 1  // registers
       for (uint32_t bundle = 0; bundle < kBundles; ++bundle) multiply_bundle(bundle);
     }
+  }
+  template <int kPresent, int kTiles, DigitRow X>
+  static __device__ __forceinline__ void multiply(float (&acc)[kTiles][1][4], const uint32_t (&segment)[kTiles], X& x) {
+    constexpr uint32_t kScaledK = kSpread * Group;
+    const uint32_t own = kSpread == 1 ? 0 : lane_id() % 4 / 2;
+    DigitSums sums[kPresent];  // by tile
+#pragma unroll
+    for (uint32_t bundle = 0; bundle < kBundles; ++bundle) {
+      const uint32_t k = 64 * bundle, group = k / kScaledK * kSpread + own;
+      const uint4 digits = x.digits(bundle);
+      Weights weights[kPresent];
+#pragma unroll
+      for (int t = 0; t < kPresent; ++t) weights[t].load(segment[t] + Weights::kBytes * bundle);
+#pragma unroll
+      for (int t = 0; t < kPresent; ++t) {
+        if (k % kScaledK == 0) sums[t].clear();
+        sums[t].add(weights[t], digits);
+      }
+      if ((k + 64) % kScaledK != 0) continue;
+      // The column of the group's lowest digit stands for its sum of x.
+      constexpr uint32_t kLanes = 4 / kSpread;
+      const float sum = kNeedsSums && lane_id() % kLanes == 0 ? x.sum(group) * Weights::kLastQuartet : 0;
+#pragma unroll
+      for (int t = 0; t < kPresent; ++t) {
+        const auto scales = Scales::load(SharedBytes{segment[t] + kScales}, group, lane_id() / 4);
+        scale_digits(acc[t][0], sums[t], sum, scales);
+      }
+    }
+  }
+  // Lanes with an even number have the digits 0 and 1 of a group in their two columns, the next ones digit 2.
+  template <DigitRow X>
+  static __device__ __forceinline__ RowPair partial(const float (&acc)[4]) {
+    const bool lower = lane_id() % 2 == 0;
+    RowPair sum{lower ? fmaf(acc[1], 256, acc[0]) : acc[0] * 65536, lower ? fmaf(acc[3], 256, acc[2]) : acc[2] * 65536};
+#pragma unroll
+    for (int d = 1; d <= 2; d *= 2) {
+      sum.low += __shfl_xor_sync(~0U, sum.low, d);
+      sum.high += __shfl_xor_sync(~0U, sum.high, d);
+    }
+    constexpr float kDigitUnit = 1 / (Weights::kLastQuartet * Weights::kUnit);
+    return {sum.low * kDigitUnit, sum.high * kDigitUnit};
   }
   template <PreparedX X>
   static __device__ __forceinline__ RowPair partial(const float (&acc)[kAcc]) {
@@ -84,6 +131,42 @@ struct GroupedFormat {
   }
 
  private:
+  // A group's products of quartets and digits; the last ones become the bits of a float.
+  struct DigitSums {
+    static constexpr int kFloatZero = 0x4b400000;  // the bits of 1.5 * 2^23
+    int first[4], last[4];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        first[i] = 0;
+        last[i] = kFloatZero;
+      }
+    }
+    __device__ __forceinline__ void add(const Weights& weights, const uint4& digits) {
+      uint32_t a[4];
+      weights.quartets(false, a);
+      mma_bytes(first, a, digits.x, digits.y);
+      weights.quartets(true, a);
+      mma_bytes(last, a, digits.z, digits.w);
+    }
+    // Returns sum i, kLastQuartet times too large.
+    __device__ __forceinline__ float operator[](uint32_t i) const {
+      return __int_as_float(Weights::kLastQuartet * first[i] + last[i]) - __int_as_float(kFloatZero);
+    }
+  };
+  static __device__ __forceinline__ void scale_digits(float (&acc)[4], const DigitSums& c, float sum,
+                                                      const typename Scales::Words& scales) {
+#pragma unroll
+    for (uint32_t row = 0; row < 2; ++row) {
+      const float s = Scales::scale(scales, row);
+      acc[2 * row] = fmaf(s, c[2 * row], acc[2 * row]);
+      acc[2 * row + 1] = fmaf(s, c[2 * row + 1], acc[2 * row + 1]);
+      if constexpr (!kNeedsSums) continue;
+      acc[2 * row] = fmaf(fmaf(-Weights::kBias, s, Scales::offset(scales, row)), sum, acc[2 * row]);
+    }
+  }
+
   // These are the sums of a group that is not finished: it may go on from one 64 k to the next.
   template <PreparedX X, int kPresent, int kRowBlocks>
   struct GroupSums {

@@ -11,10 +11,12 @@
 //   reduce      the 16 warps' sums of a pair meet in shared memory
 //   write       a thread adds up the 16 sums of an output and does the epilogue
 //
-// So a row's result depends neither on the other rows, nor on how tiles are paired or shared out.
+// So a row's result depends neither on the other rows, nor on how tiles are paired or shared out. Digits give a single
+// row other bits than pairs do.
 //
-// One row of x lies in shared memory (kShared); several are prepared by a kernel before, in the order of fragments, and
-// are read from L2. Unpaired (kPaired false, formats.cuh), 8 rows cost little more than 4 pairs, but have other bits.
+// One row of x lies in shared memory (kShared), as halves in pairs or as digits (formats.cuh); several are prepared by
+// a kernel before, in the order of fragments, and are read from L2. Unpaired (kPaired false, formats.cuh), 8 rows cost
+// little more than 4 pairs, but have other bits.
 //
 // Example: K = 4096 and 4096 columns in Int4Format<64> on 132 multiprocessors. There are 256 tiles of 32 segments of 128 k;
 // a block has 1 or 2 tiles. Warp 3 multiplies segments 3 and 19 of a tile pair. A stage has 2 * 1152 bytes, so 94 KB hold
@@ -31,10 +33,11 @@
 namespace tenon::cuda {
 
 // More than 4 rows take the registers of two blocks. The stages are those of matvec_stages.cuh; the inner loop stands here.
-template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false, bool kPaired = true>
+template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false, bool kPaired = true,
+          bool kDigits = false>
 __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
-  using S = detail::MatvecShape<F, kTiles, kRowBlocks, kShared, kRouted, kPaired>;
+  using S = detail::MatvecShape<F, kTiles, kRowBlocks, kShared, kRouted, kPaired, kDigits>;
   extern __shared__ __align__(128) uint8_t memory[];
   trigger();
 
@@ -174,11 +177,19 @@ class Matvec {
       return with_row_blocks(
           a, [&]<int kRowBlocks, bool kPaired>() { run<kTiles, kRowBlocks, false, kPaired>(a, p, true, launch); });
     }
-    if (in_shared<kTiles>(a, large)) return run<kTiles, 1, true>(a, p, large, launch);
-    run<1, 1, true>(a, p, large, launch);
+    if constexpr (kTakesDigits<F>) {
+      if (a.digits != 0) return multiply_one<true>(a, p, large, launch);
+    }
+    multiply_one<false>(a, p, large, launch);
   }
 
  private:
+  template <bool kDigits>
+  static void multiply_one(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
+    if (in_shared<kTiles>(a, large)) return run<kTiles, 1, true, true, kDigits>(a, p, large, launch);
+    run<1, 1, true, true, kDigits>(a, p, large, launch);
+  }
+
   // Beside a table a single tile makes do with two stages, since to prepare x before would cost more.
   template <int kOwnTiles>
   static constexpr uint32_t kLeastRingBytes =
@@ -211,10 +222,10 @@ class Matvec {
     return a.rows == 1 && stages<kOwnTiles, true>(a, 1, large) * kMatvecWarps * kOwnTiles * F::kSegmentBytes >=
                               kLeastRingBytes<kOwnTiles>;
   }
-  template <int kOwnTiles, int kRowBlocks, bool kShared, bool kPaired = true>
+  template <int kOwnTiles, int kRowBlocks, bool kShared, bool kPaired = true, bool kDigits = false>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
     a.stages = stages<kOwnTiles, kShared>(a, kShared ? 1 : (kPaired ? 4 : 8) * kRowBlocks, large);
-    launch(&matvec_kernel<F, kOwnTiles, kRowBlocks, kShared, false, kPaired>,
+    launch(&matvec_kernel<F, kOwnTiles, kRowBlocks, kShared, false, kPaired, kDigits>,
            {.blocks = {std::min(a.blocks, a.map.tiles())},
             .threads = {kMatvecThreads},
             .shared_bytes = block_bytes(a, large)},

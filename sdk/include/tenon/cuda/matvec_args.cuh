@@ -25,6 +25,7 @@ struct MatvecArgs {
   int64_t x_stride, y_stride, addend_stride;  // from row to row, in elements
   uint32_t experts;                           // the number of experts of a routed product; else 0
   uint32_t unpaired;                          // 1: x is unpaired (formats.cuh) from 5 rows on, else from 9 on
+  uint32_t digits;  // 1: a single row of x is multiplied as digits where the format takes them
   // These two are about links between products (tenon/sdk/linked_rows.h). No kernel but tile_gemm.cuh reads them.
   uint32_t x_tiled;  // 1: x is tiled, as the product before left it
   Tiled y_tiled;     // y is left like this for the product after

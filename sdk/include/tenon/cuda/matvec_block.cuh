@@ -140,6 +140,18 @@ struct SharedRowSink {
   }
   __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
 };
+// A warp's share of the one row goes there as digits, in the order of SharedDigits.
+template <PackedFormat F>
+struct SharedDigitSink {
+  uint8_t* stage;
+  float* sums;
+  __device__ __forceinline__ void put_digit(uint32_t octet, uint32_t digit, uint2 quartets) const {
+    auto* to = reinterpret_cast<uint32_t*>(stage + octet / 8 * 256 + digit * 64 + octet % 4 * 16 + octet / 4 % 2 * 4);
+    to[0] = quartets.x;
+    to[2] = quartets.y;
+  }
+  __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
+};
 // A row of several goes into PreparedRows.
 template <PackedFormat F, int kRowBlocks, bool kTakesPairs>
 struct PreparedRowSink {

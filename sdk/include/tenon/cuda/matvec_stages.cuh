@@ -7,11 +7,24 @@
 
 namespace tenon::cuda::detail {
 
+template <class F, bool kDigits>
+struct OneRow {
+  using X = SharedRow<F>;
+  using Sink = SharedRowSink<F>;
+};
+template <class F>
+struct OneRow<F, true> {
+  using X = SharedDigits<F>;
+  using Sink = SharedDigitSink<F>;
+};
+
 // A kernel is compiled for these.
-template <PackedFormat F, int kTilesTogether, int kBlocksOfRows, bool kInShared, bool kIsRouted, bool kInPairs>
+template <PackedFormat F, int kTilesTogether, int kBlocksOfRows, bool kInShared, bool kIsRouted, bool kInPairs,
+          bool kInDigits>
 struct MatvecShape {
   using Format = F;
-  using X = std::conditional_t<kInShared, SharedRow<F>, GlobalRows<F, kBlocksOfRows, kInPairs>>;
+  using Row = OneRow<F, kInDigits>;
+  using X = std::conditional_t<kInShared, typename Row::X, GlobalRows<F, kBlocksOfRows, kInPairs>>;
   static_assert(Multiplies<F, X, kTilesTogether, kBlocksOfRows>);
   static constexpr int kTiles = kTilesTogether, kRowBlocks = kBlocksOfRows;
   static constexpr bool kShared = kInShared, kRouted = kIsRouted, kPaired = kInPairs;
@@ -87,7 +100,7 @@ __device__ __forceinline__ typename S::X prepare_x(const MatvecBlock<S>& b, cons
   using F = typename S::Format;
   if constexpr (S::kShared) {
     auto* sums = reinterpret_cast<float*>(b.memory + b.at.sums);  // [group]
-    share = prepare_share<F>(x.source, b.warp, x.stage, SharedRowSink<F>{x.stage, sums});
+    share = prepare_share<F>(x.source, b.warp, x.stage, typename S::Row::Sink{x.stage, sums});
     return typename S::X(x.stage, sums);
   } else {
     return typename S::X(x.prepared, x.rows);

@@ -45,6 +45,15 @@ concept RowSink = requires(const S& sink, uint32_t octet, const uint4& high, con
   sink.put_sum(group, sum);
 };
 
+// Or as digits, for a format that takes them.
+template <class S>
+concept DigitSink = requires(const S& sink, uint32_t octet, uint32_t digit, uint2 quartets, uint32_t group, float sum) {
+  // Takes one of the three digits of an octet: its quartets (group_weights.cuh).
+  sink.put_digit(octet, digit, quartets);
+  // Takes the sum of a group of kGroup k.
+  sink.put_sum(group, sum);
+};
+
 namespace detail {
 
 // Splits v into high + low; returns their sum over the 8. If x is unpaired, low is 0.
@@ -162,86 +171,174 @@ __device__ void stage_norm(const RowSource& s, uint32_t warp, uint8_t* stage) {
 
 namespace detail {
 
-// Stages x times the norm's weights, which lie in its place. Adds to the lane's sum of squares; returns the bits of the
-// lane's greatest magnitude.
+// A lane holds so many octets of a share in registers where the share has no more: of K up to 16384. Else they are
+// staged.
+inline constexpr uint32_t kHeldOctets = 4;
+
+// Loads octets of the share from `begin` on, 32 apart, times the norm's weights, which lie staged. Adds to the lane's
+// sum of squares; returns the bits of the greatest magnitude.
+template <PackedFormat F, uint32_t kAtOnce>
+__device__ __forceinline__ uint32_t load_octets(const RowSource& s, const OwnOctets<F>& own, uint32_t begin,
+                                                const uint8_t* stage, float (&v)[kAtOnce][8], float& square) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (uint32_t u = 0; u < kAtOnce; ++u) {  // all are under way together
+    if (begin + 32 * u < own.count()) load_octet(s.x, 8 * own[begin + 32 * u], s.k, v[u]);
+  }
+#pragma unroll
+  for (uint32_t u = 0; u < kAtOnce; ++u) {
+    if (begin + 32 * u >= own.count()) break;
+    if (s.norm != nullptr) {
+      float weight[8];
+      get_octet<F>(stage, own[begin + 32 * u], weight);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        square = fmaf(v[u][i], v[u][i], square);
+        v[u][i] *= weight[i];
+      }
+    }
+#pragma unroll
+    for (const float f : v[u]) largest = max(largest, __float_as_uint(f) & 0x7fffffff);
+  }
+  return largest;
+}
+// Does the same with all of the share, and stages it in the place of the norm's weights.
 template <PackedFormat F>
 __device__ __forceinline__ uint32_t stage_x(const RowSource& s, const OwnOctets<F>& own, uint8_t* stage,
                                             float& square) {
-  constexpr uint32_t kAtOnce = 3;  // octets whose loads are under way together
+  constexpr uint32_t kAtOnce = 3;
   uint32_t largest = 0;
   for (uint32_t begin = lane_id(); begin < own.count(); begin += 32 * kAtOnce) {
     float v[kAtOnce][8];
+    largest = max(largest, load_octets<F>(s, own, begin, stage, v, square));
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
-      if (begin + 32 * u < own.count()) load_octet(s.x, 8 * own[begin + 32 * u], s.k, v[u]);
-    }
-#pragma unroll
-    for (uint32_t u = 0; u < kAtOnce; ++u) {
-      if (begin + 32 * u >= own.count()) break;
-      const uint32_t octet = own[begin + 32 * u];
-      if (s.norm != nullptr) {
-        float weight[8];
-        get_octet<F>(stage, octet, weight);
-        for (int i = 0; i < 8; ++i) {
-          square = fmaf(v[u][i], v[u][i], square);
-          v[u][i] *= weight[i];
-        }
-      }
-      for (const float f : v[u]) largest = max(largest, __float_as_uint(f) & 0x7fffffff);
-      put_octet<F>(stage, octet, v[u]);
+      if (begin + 32 * u < own.count()) put_octet<F>(stage, own[begin + 32 * u], v[u]);
     }
   }
   return largest;
 }
 
-// Hands what was staged to the sink, times `scale` and split. Adds to the lane's total.
+// Hands octet i of the share to the sink, times `scale` and split; whole warps do. Adds to the lane's total.
 template <PackedFormat F, RowSink Sink>
-__device__ __forceinline__ void put_staged(const OwnOctets<F>& own, const uint8_t* stage, float scale, const Sink& sink,
-                                           float& total) {
-  if constexpr (kSparse<F>) __syncwarp();                       // other lanes staged what a lane gets
-  for (uint32_t begin = 0; begin < own.count(); begin += 32) {  // whole warps, for the shuffles
-    const uint32_t i = begin + lane_id(), octet = own[i];
-    float sum = 0;
+__device__ __forceinline__ void put_split(const OwnOctets<F>& own, uint32_t i, float (&v)[8], float scale,
+                                          const Sink& sink, float& total) {
+  const uint32_t octet = own[i];
+  float sum = 0;
+  if (i < own.count()) {
     uint4 high, low;
-    if (i < own.count()) {
-      float v[8];
-      get_fragment<F>(stage, octet, v);
-      if constexpr (StagedOctet<F>::kSplit) {
-        for (float& f : v) f *= scale;
-        sum = split<F, Sink::kPaired>(v, high, low);
-      } else {
-        high = __builtin_bit_cast(uint4, make_float4(v[0], v[1], v[2], v[3]));
-        low = __builtin_bit_cast(uint4, make_float4(v[4], v[5], v[6], v[7]));
-      }
+    if constexpr (StagedOctet<F>::kSplit) {
+#pragma unroll
+      for (float& f : v) f *= scale;
+      sum = split<F, Sink::kPaired>(v, high, low);
+    } else {
+      high = __builtin_bit_cast(uint4, make_float4(v[0], v[1], v[2], v[3]));
+      low = __builtin_bit_cast(uint4, make_float4(v[4], v[5], v[6], v[7]));
     }
-    if constexpr (kSparse<F>) __syncwarp();  // other lanes have got what lay in the octet's place
-    if (i < own.count()) sink.put_octet(octet, high, low);
-    total += sum;
-    if constexpr (kNeedsSums<F>) {
-      constexpr uint32_t kLanes = F::kGroup / 8;
-      for (uint32_t d = 1; d < kLanes; d *= 2) sum += __shfl_xor_sync(~0U, sum, d);
-      if (i < own.count() && lane_id() % kLanes == 0) sink.put_sum(octet / kLanes, sum * kDenormalStep);
-    }
+    sink.put_octet(octet, high, low);
   }
+  total += sum;
+  if constexpr (kNeedsSums<F>) {
+    constexpr uint32_t kLanes = F::kGroup / 8;
+    for (uint32_t d = 1; d < kLanes; d *= 2) sum += __shfl_xor_sync(~0U, sum, d);
+    if (i < own.count() && lane_id() % kLanes == 0) sink.put_sum(octet / kLanes, sum * kDenormalStep);
+  }
+}
+
+// These are the quartets of each of three digits, lowest first.
+struct DigitQuartets {
+  uint32_t of[3];
+};
+// u: four integers, each of whose digits is biased by 128.
+__device__ __forceinline__ DigitQuartets quartets_of(const uint4& u) {
+  constexpr uint32_t kUnbias = 0x80808080;
+  // Of two integers each: the lower two digits side by side, and the third.
+  const uint32_t first = __byte_perm(u.x, u.y, 0x5140), last = __byte_perm(u.z, u.w, 0x5140),
+                 first_third = __byte_perm(u.x, u.y, 0x0062), last_third = __byte_perm(u.z, u.w, 0x0062);
+  return {{__byte_perm(first, last, 0x5410) ^ kUnbias, __byte_perm(first, last, 0x7632) ^ kUnbias,
+           __byte_perm(first_third, last_third, 0x5410) ^ kUnbias}};
+}
+// Hands octet i to the sink, times `scale`, which makes it less than 2^22, and rounded to integers of three digits.
+template <PackedFormat F, DigitSink Sink>
+__device__ __forceinline__ void put_digits(const OwnOctets<F>& own, uint32_t i, const float (&v)[8], float scale,
+                                           const Sink& sink) {
+  // A float of 1.5 * 2^23 plus an integer has the integer in its bits.
+  constexpr uint32_t kRounding = 0x4b400000, kBias = 0x00808080;
+  const uint32_t octet = own[i];
+  uint32_t sum = 0;
+  if (i < own.count()) {
+    uint32_t u[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      u[j] = __float_as_uint(fmaf(v[j], scale, __uint_as_float(kRounding))) - kRounding + kBias;
+      sum += u[j];
+    }
+    sum -= 8 * kBias;
+    const DigitQuartets first = quartets_of({u[0], u[4], u[1], u[5]}), last = quartets_of({u[2], u[6], u[3], u[7]});
+#pragma unroll
+    for (uint32_t digit = 0; digit < 3; ++digit) sink.put_digit(octet, digit, {first.of[digit], last.of[digit]});
+  }
+  if constexpr (kNeedsSums<F>) {
+    constexpr uint32_t kLanes = F::kGroup / 8;
+    float total = static_cast<float>(static_cast<int32_t>(sum));
+    for (uint32_t d = 1; d < kLanes; d *= 2) total += __shfl_xor_sync(~0U, total, d);
+    if (i < own.count() && lane_id() % kLanes == 0) sink.put_sum(octet / kLanes, total);
+  }
+}
+
+// Returns what a share is multiplied by, given the bits of its lanes' greatest magnitudes, and notes what undoes it.
+template <PackedFormat F, class Sink>
+__device__ __forceinline__ float scale_of(uint32_t largest, ShareSums& found) {
+  constexpr uint32_t kInfinity = 0x7f800000, kNaN = 0x7fffffff;
+  if constexpr (!DigitSink<Sink> && !F::kScaled) return 1;
+  const uint32_t all = __reduce_max_sync(~0U, largest);
+  // These are the exponent's bits of 2^13, or for digits 2^21, over the largest's power of two.
+  const uint32_t bits = min((DigitSink<Sink> ? 275 : 267) - (all >> 23), 253U);
+  // Digits of what is not finite are numbers like any others: their sums must not be.
+  found.unscale = __uint_as_float(DigitSink<Sink> && all >= kInfinity ? kNaN : (254 - bits) << 23);
+  return __uint_as_float(bits << 23);
 }
 
 }  // namespace detail
 
+template <class S>
+concept ShareSink = RowSink<S> || DigitSink<S>;
+
 // After the wait and, if there is a norm, after stage_norm(): prepares the warp's share of a row. `stage` is in shared
-// memory, 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage.
-template <PackedFormat F, RowSink Sink>
+// memory, 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage, and digits to
+// those of the eight octets of the same 64 k. Digits of a share with a number that is not finite give results that are
+// not.
+template <PackedFormat F, ShareSink Sink>
 __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
   const OwnOctets<F> own(s.segments, warp);
   ShareSums found;
-  const uint32_t largest = detail::stage_x<F>(s, own, stage, found.square);
-  float scale = 1;
-  if constexpr (F::kScaled) {
-    // These are the exponent's bits of 2^13 over the largest's power of two.
-    const uint32_t bits = min(267 - (__reduce_max_sync(~0U, largest) >> 23), 253U);
-    scale = __uint_as_float(bits << 23);
-    found.unscale = __uint_as_float((254 - bits) << 23);
+  const auto put = [&](uint32_t i, float(&v)[8], float scale) {
+    if constexpr (DigitSink<Sink>) {
+      detail::put_digits<F>(own, i, v, scale, sink);
+    } else {
+      detail::put_split<F>(own, i, v, scale, sink, found.total);
+    }
+  };
+  if (!kSparse<F> && own.count() <= 32 * detail::kHeldOctets) {
+    float v[detail::kHeldOctets][8];
+    const uint32_t largest = detail::load_octets<F>(s, own, lane_id(), stage, v, found.square);
+    const float scale = detail::scale_of<F, Sink>(largest, found);
+#pragma unroll
+    for (uint32_t h = 0; h < detail::kHeldOctets; ++h) {
+      if (32 * h < own.count()) put(32 * h + lane_id(), v[h], scale);
+    }
+  } else {
+    const uint32_t largest = detail::stage_x<F>(s, own, stage, found.square);
+    const float scale = detail::scale_of<F, Sink>(largest, found);
+    __syncwarp();  // a fragment has what other lanes staged
+    for (uint32_t begin = 0; begin < own.count(); begin += 32) {
+      const uint32_t i = begin + lane_id();
+      float v[8];
+      if (i < own.count()) detail::get_fragment<F>(stage, own[i], v);
+      __syncwarp();  // all have got what lies where they put
+      put(i, v, scale);
+    }
   }
-  detail::put_staged<F>(own, stage, scale, sink, found.total);
   __syncwarp();
   return found;
 }

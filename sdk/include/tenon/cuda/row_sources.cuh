@@ -104,6 +104,43 @@ class SharedRow {
   uint4 held_[kHeld + !kHeld];  // by block of 32 k; at least one, which is never read
 };
 
+// A single row of digits lies in shared memory (DigitRow of formats.cuh): [64 k][digit][lane % 4][16 bytes], of which
+// three of four digits are there. The sums of groups are those of the integers.
+template <PackedFormat F>
+class SharedDigits {
+ public:
+  static constexpr int kRows = 1;
+  __device__ SharedDigits(const uint8_t* stage, const float* sums) : stage_(stage), sums_(sums) {
+    for (uint4& f : held_) f = {0, 0, 0, 0};
+  }
+  __device__ __forceinline__ void seek(uint32_t segment) {
+    segment_ = segment;
+    const uint32_t from = shared_address(stage_) + segment * (kBundles * 256) + lane_id() % 16 * 16;
+#pragma unroll
+    for (uint32_t b = 0; b < kBundles; ++b) {
+      // The other lanes' zeros stay where they are.
+      load_shared_if_equal(held_[b], from + 256 * b, lane_id() / 16, F::kGroup < 64 ? lane_id() / 16 : owner(b));
+    }
+  }
+  __device__ __forceinline__ uint4 digits(uint32_t bundle) const {
+    const uint4& d = held_[bundle];
+    if constexpr (F::kGroup >= 64) return d;
+    const bool first = lane_id() < 16;  // of the two groups of 32 k
+    return {first ? d.x : 0, first ? 0 : d.y, first ? d.z : 0, first ? 0 : d.w};
+  }
+  __device__ __forceinline__ float sum(uint32_t group) const { return sums_[segment_ * F::kGroups + group]; }
+
+ private:
+  static constexpr uint32_t kBundles = F::kBlocks / 2;
+  // Returns the lane / 16 that holds 64 k.
+  static __device__ __forceinline__ uint32_t owner(uint32_t bundle) { return bundle * 64 / F::kGroup % F::kSpread; }
+
+  const uint8_t* stage_;
+  const float* sums_;  // by group
+  uint32_t segment_ = 0;
+  uint4 held_[kBundles];
+};
+
 // This reads kRowBlocks row blocks of x from PreparedRows.
 template <PackedFormat F, int kRowBlocks, bool kHasPairs = true>
 class GlobalRows {
