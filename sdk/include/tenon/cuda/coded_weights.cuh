@@ -1,5 +1,5 @@
-// These are more layouts of weights for grouped formats (group_weights.cuh): integers of 5 bits, small floats of 8 and
-// of 6 bits, and codes of 4 bits that choose out of 16 numbers.
+// These are more layouts of weights for grouped formats (group_weights.cuh). They have integers of 5 bits, small floats of
+// 6 and 8 bits, and codes of 4 bits that choose out of 16 numbers.
 #pragma once
 
 #include <cuda_fp16.h>

@@ -45,7 +45,7 @@ concept RowSink = requires(const S& sink, uint32_t octet, const uint4& high, con
   sink.put_sum(group, sum);
 };
 
-// Or as digits, for a format that takes them.
+// A row that becomes digits goes to such a sink.
 template <class S>
 concept DigitSink = requires(const S& sink, uint32_t octet, uint32_t digit, uint2 quartets, uint32_t group, float sum) {
   // Takes one of the three digits of an octet: its quartets (group_weights.cuh).
@@ -249,10 +249,10 @@ __device__ __forceinline__ void put_split(const OwnOctets<F>& own, uint32_t i, f
 struct DigitQuartets {
   uint32_t of[3];
 };
-// u: four integers, each of whose digits is biased by 128.
+// Each digit of the four integers u is biased by 128.
 __device__ __forceinline__ DigitQuartets quartets_of(const uint4& u) {
   constexpr uint32_t kUnbias = 0x80808080;
-  // Of two integers each: the lower two digits side by side, and the third.
+  // Each has digits of two integers, the lower two side by side or the third.
   const uint32_t first = __byte_perm(u.x, u.y, 0x5140), last = __byte_perm(u.z, u.w, 0x5140),
                  first_third = __byte_perm(u.x, u.y, 0x0062), last_third = __byte_perm(u.z, u.w, 0x0062);
   return {{__byte_perm(first, last, 0x5410) ^ kUnbias, __byte_perm(first, last, 0x7632) ^ kUnbias,

@@ -125,7 +125,7 @@ class SharedDigits {
   __device__ __forceinline__ uint4 digits(uint32_t bundle) const {
     const uint4& d = held_[bundle];
     if constexpr (F::kGroup >= 64) return d;
-    const bool first = lane_id() < 16;  // of the two groups of 32 k
+    const bool first = lane_id() < 16;  // the lane has the first group of 32 k
     return {first ? d.x : 0, first ? 0 : d.y, first ? d.z : 0, first ? 0 : d.w};
   }
   __device__ __forceinline__ float sum(uint32_t group) const { return sums_[segment_ * F::kGroups + group]; }
