@@ -14,6 +14,9 @@ endfunction()
 
 tenon_install_package(TenonSDK tenon_sdk ${PROJECT_SOURCE_DIR}/sdk/cmake/TenonPlugin.cmake
   ${PROJECT_SOURCE_DIR}/sdk/cmake/plugin.map)
+if(TARGET tenon_gemm)
+  install(TARGETS tenon_gemm EXPORT TenonSDKTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 tenon_install_package(Tenon tenon_core)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/sdk/include/ ${PROJECT_SOURCE_DIR}/core/include/
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh" PATTERN "*.rs")

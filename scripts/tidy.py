@@ -20,6 +20,7 @@ FOLDERS = ("apps/", "conformance/", "core/", "plugins/", "profiler/", "sdk/")
 MOST = 20  # sources that are read together
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNKNOWN_TO_CLANG = {"-Wno-restrict", "-fno-gnu-unique"}
+PRECOMPILED = re.compile(r" -Winvalid-pch| -include \S+/cmake_pch\.hxx")  # a source includes what it uses
 ANONYMOUS = re.compile(r"^namespace \{$(.*?)^\}  // namespace$", re.M | re.S)
 # At the margin of an anonymous namespace: the name of a type, or the last word before "(", "=", "{", "[" or ";".
 DEFINED = re.compile(r"^(?:template <.*>\s*)?(?:(?:class|struct|union|enum|enum class|using) (\w+)|"
@@ -65,7 +66,7 @@ def read_commands(build, wanted):
         if not path.is_relative_to(ROOT) or path.suffix not in (".cc", ".c"):
             continue
         if str(path.relative_to(ROOT)).startswith(wanted):
-            arguments = shlex.split(re.sub(r" -o \S+ -c \S+$", "", entry["command"]))[1:]
+            arguments = shlex.split(PRECOMPILED.sub("", re.sub(r" -o \S+ -c \S+$", "", entry["command"])))[1:]
             if isa >= 0:
                 arguments.append("-DTENON_ISA=" + INSTRUCTION_SETS[isa])
             commands.setdefault(path, (path.suffix, tuple(a for a in arguments if a not in UNKNOWN_TO_CLANG)))

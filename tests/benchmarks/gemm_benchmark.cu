@@ -8,6 +8,7 @@
 
 #include "cuda/recorder.h"
 #include "tenon/cuda/gemm.h"
+#include "tenon/cuda/gemm_tuning.h"
 
 namespace {
 

@@ -11,6 +11,7 @@
 
 #include "recorder.h"
 #include "tenon/cuda/gemm.h"
+#include "tenon/cuda/gemm_tuning.h"
 
 namespace tenon::test {
 namespace {

@@ -2,7 +2,7 @@
 """What steps and kernels cost, by counts that no busy machine changes, beside what is recorded.
 
     counts.py programs TENON [--record]          operations, bytes and floating-point operations of steps on the CPU
-    counts.py kernels PLUGINS NVCC ARCHITECTURES [--record]
+    counts.py kernels PLUGINS NVCC ARCHITECTURES [--record | --quick]
                                                  code, registers and stack of the CUDA kernels in a build's plugins
 
 Each compares with the CSV file beside it that has its name; any difference is printed and ends it with 1. A change that means to change
@@ -12,7 +12,8 @@ programs: what `tenon inspect --program` says, added up by component and op: fro
 instruction set and the threads are stated, so that every machine counts the same.
 kernels: read from the cubins that cuobjdump takes out of the libraries (tests/speed/requirements.txt has it). The code depends on the
 CUDA compiler and on the GPU, so another release or architecture than the recorded one compares nothing, and neither does a build
-without CUDA or without optimization, whose NVCC is "".
+without CUDA or without optimization, whose NVCC is "". Of a build with TENON_CUDA_QUICK (--quick) the libraries that were assembled are
+compared.
 """
 import collections
 import json
@@ -160,8 +161,10 @@ def kernel_rows(plugins, nvcc, architectures):
 
 
 def main():
-    record = "--record" in sys.argv
-    what, *source = [a for a in sys.argv[1:] if a != "--record"]
+    record, quick = "--record" in sys.argv, "--quick" in sys.argv
+    if record and quick:
+        sys.exit("a quick build has not all of what is recorded")
+    what, *source = [a for a in sys.argv[1:] if a not in ("--record", "--quick")]
     try:
         rows = [list(map(str, row)) for row in {"programs": program_rows, "kernels": kernel_rows}[what](*source)]
     except NothingToCompare as why:
@@ -177,6 +180,9 @@ def main():
     if what == "kernels" and before[0] != rows[0]:
         print(f"recorded with {before[0][-1]}, built with {rows[0][-1]}")
         return NOTHING_COMPARED
+    if quick:
+        assembled = {row[0] for row in rows}
+        before = [row for row in before if row[0] in assembled]
     if before == rows:
         return 0
     for sign, ours, theirs in (("-", before, rows), ("+", rows, before)):

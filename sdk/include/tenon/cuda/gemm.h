@@ -1,5 +1,5 @@
 // This multiplies many rows (prefill) through cuBLASLt, with what stands around that, for schemes whose weights are, or
-// have just been made, dense. The plugin links cuBLASLt: tenon_add_plugin(... LIBRARIES CUDA::cublasLt).
+// have just been made, dense. The plugin links the SDK's library for them: tenon_add_plugin(... LIBRARIES tenon::gemm).
 //
 // Recorded are up to three kinds of op:
 //   1. x to the weights' type, normalized on the way (gemm_rows.cuh), into a temporary. f16 saturates at 65504. Not where
@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "tenon/cuda/gemm_rows.cuh"
-#include "tenon/cuda/gemm_tuning.h"
 #include "tenon/cuda/op.h"
+#include "tenon/cuda/product.h"
 #include "tenon/sdk/fop.h"
 
 namespace tenon::cuda {

@@ -1,4 +1,4 @@
-// This chooses which of cuBLASLt's algorithms runs a product, and runs it.
+// This chooses which of cuBLASLt's algorithms runs a product (product.h), and runs it. The library tenon::gemm is compiled of it.
 //
 // The first launch of a shape outside a capture times what cuBLASLt proposes, on the launch's own memory, and the best
 // is kept: for the life of the process, and for later ones in
@@ -21,40 +21,21 @@
 #include <fstream>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "tenon/cuda/error.h"
+#include "tenon/cuda/product.h"
 
 namespace tenon::cuda::detail {
-
-constexpr uint64_t kGemmWorkspaceBytes = 64 << 20;
 
 inline void check_lt(cublasStatus_t status, const char* expression) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   throw sdk::Failed(std::string(expression) + ": " + cublasLtGetStatusString(status));
 }
 #define TENON_CUBLASLT_CHECK(call) ::tenon::cuda::detail::check_lt((call), #call)
-
-// Computes y (rows, n) = x (rows, k) w (n, k)^T [+ addend] [+ bias]; strides of rows are in elements. If x and w are e4m3, each
-// row has a scale, which its numbers are to be multiplied by; other types have none. With x and w in int8, y is int32 and nothing is added.
-struct Product {
-  int64_t rows, n, k, x_stride, y_stride, addend_stride;  // addend_stride 0: no addend
-  int32_t in, out, biased, padding;                       // cudaDataType; 0 or 1
-
-  bool scaled() const { return in == CUDA_R_8F_E4M3; }
-  bool integers() const { return in == CUDA_R_8I; }
-};
-struct ProductPointers {
-  const void *x, *w;
-  void* y;
-  const float *addend, *bias;        // nullptr: none
-  const float *x_scales, *w_scales;  // the rows of x and of w have these; nullptr: none
-  void* workspace;                   // kGemmWorkspaceBytes
-};
 
 // The choice of an algorithm may depend on these: Product's numbers, the alignment of all pointers, 1 if y is the
 // addend.
@@ -275,8 +256,9 @@ class ProductRunner {
     // cuBLASLt wants to see an address here, but reads nothing of it before a product runs.
     if (p.scaled()) at.x_scales = at.w_scales = reinterpret_cast<const float*>(uintptr_t{256});
     const ProductKey key = product_key(p, at);
-    const auto found = has_.find(key);
-    return found != has_.end() ? found->second : has_[key] = !LtProduct(handle_, p, at).proposals(key).empty();
+    auto found = has_.find(key);
+    if (found == has_.end()) found = has_.emplace(key, !LtProduct(handle_, p, at).proposals(key).empty()).first;
+    return found->second;
   }
 
  private:
@@ -322,29 +304,5 @@ class ProductRunner {
   std::map<ProductKey, Algorithm> chosen_;
   std::map<ProductKey, bool> has_;
 };
-
-// Calls use(runner) with the current device's, one thread at a time.
-template <class Use>
-auto with_product_runner(const Use& use) {
-  static std::mutex mutex;
-  // It is never destroyed: at the process's end the driver may be gone already.
-  static auto& runners = *new std::map<int, ProductRunner>;
-  const std::lock_guard lock(mutex);
-  int device = 0;
-  TENON_CUDA_CHECK(cudaGetDevice(&device));
-  auto found = runners.find(device);
-  if (found == runners.end()) {
-    // A first launch may be inside a capture, where making a handle is allowed only so.
-    auto mode = cudaStreamCaptureModeRelaxed;
-    TENON_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
-    found = runners.try_emplace(device, device).first;
-    TENON_CUDA_CHECK(cudaThreadExchangeStreamCaptureMode(&mode));
-  }
-  return use(found->second);
-}
-
-inline void run_product(const Product& p, const ProductPointers& at, cudaStream_t stream) {
-  with_product_runner([&](ProductRunner& runner) { runner.run(p, at, stream); });
-}
 
 }  // namespace tenon::cuda::detail
