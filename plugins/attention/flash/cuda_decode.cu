@@ -11,9 +11,8 @@
 //   prime the ring      older keys and values, before the wait if they are stable (decode_team.cuh)
 //   prepare heads       norm, rope and conversion of queries; what the step appends (decode_heads.cuh)
 //   attend              scores, softmax, values, tile after tile (decode_attend.cuh; decode_warp.cuh for up to eight queries)
-//   gather              the four warps' shares become the split's (decode_fold.cuh)
-//   fold                a cluster of blocks folds its splits in shared memory; if a row has more splits than that, they go
-//                       through scratch, and the last of the row's clusters folds all (decode_fold.cuh)
+//   fold                the warps of a cluster leave their shares in the shared memory of the block that folds them; if a row has more
+//                       splits than that, they go through scratch, and the last of the row's blocks folds all (decode_fold.cuh)
 //
 // A row's splits follow from its own position alone: a row has the same bits alone, among drafts and in a batch of
 // few rows. A step of more rows than that has blocks enough without splits, or with few. Rows of a sequence whose cuts
@@ -31,33 +30,54 @@
 namespace tenon::flash {
 namespace {
 
-// Works on one split of the queries that a team has taken.
-template <class Team>
-__device__ __forceinline__ void run_split(const Team& team, bool worked) {
-  prepare_heads(team, worked);
-  using Shape = typename Team::Shape;
-  std::conditional_t<Shape::kMostQueries == kFewQueries, WarpState<Team::kDim>, DecodeState<Team::kDim>> state;
-  attend(team, state);
-  if constexpr (Team::kWarpTeams) {
-    finish_alone(team, state);
-  } else {
-    gather(team, state);
-  }
+// Lets L1 have what will be loaded soon.
+__device__ __forceinline__ void touch(const int32_t* p) {
+  asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 
-// The team attends to its split, if its queries have so many (`count`), and its cluster folds theirs: blocks that have no split of
-// these queries fold, too. worked: whether the team has attended to a split before.
 template <class Team>
-__device__ __forceinline__ void attend_and_fold(const Team& team, uint32_t count, bool& worked) {
-  if (team.split < count) {
-    run_split(team, worked);
-    worked = true;
+using StateOf =
+    std::conditional_t<Team::Shape::kMostQueries == kFewQueries, WarpState<Team::kDim>, DecodeState<Team::kDim>>;
+
+// What a block has done before.
+struct Progress {
+  bool worked = false;  // it has attended to a split
+  uint32_t taken = 0;   // it has taken so many runs of rows
+  uint32_t met = 0;     // it has met others of its cluster so many times
+};
+
+// The team attends to its split, if its queries have so many (`count`), and its cluster folds what all of its teams made of theirs.
+template <class Team>
+__device__ __forceinline__ void attend_and_fold(const Team& team, uint32_t count, Progress& progress) {
+  const bool attends = team.split < count;
+  if (!attends && count == 1) return cuda::wait();
+  const Meeting<Team> meeting(team, count, progress.met);
+  const bool apart = Team::Shape::shares_apart(team.a);
+  if (apart) meeting.open();
+  StateOf<Team> state;
+  if (attends) {
+    prepare_heads(team, progress.worked);
+    attend(team, state);
   } else {
     cuda::wait();
   }
-  if constexpr (!Team::kWarpTeams) {
-    if (count > 1) fold_cluster(team);
-  }
+  cuda::wait_copies<0>();
+  if (!apart) meeting.open();
+  meeting.enter();
+  if (attends) meeting.leave(team, state);
+  meeting.meet();
+  fold_shares(team, meeting);
+  progress.worked |= attends;
+  if (meeting.has_others()) ++progress.met;
+}
+// The same where a warp is the team, and its split all that its queries see.
+template <class Team>
+__device__ __forceinline__ void attend_alone(const Team& team, Progress& progress) {
+  prepare_heads(team, progress.worked);
+  StateOf<Team> state;
+  attend(team, state);
+  finish_alone(team, state);
+  progress.worked = true;
 }
 
 // The grid has teams of KV heads and of queries along x, sequences along y and splits along z, of which a block takes every
@@ -70,7 +90,15 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   using Shape = TeamShape<D, Bytes, kDepth>;
   extern __shared__ __align__(128) char all_teams[];
   __shared__ Query all_queries[Shape::kTeams][Shape::kMostQueries];
+  __shared__ uint64_t met;
+  static_assert(sizeof all_queries + sizeof met + sizeof(uint32_t) <= kStaticBytes);
   cuda::trigger();
+  if constexpr (cuda::kHasClusters && !Shape::kWarpTeams) {
+    if (threadIdx.x == 0) {
+      cuda::Barrier(cuda::shared_address(&met)).init(1);
+      cuda::publish_barriers();
+    }
+  }
 
   // ---- what the team works on ----
   const uint32_t number = threadIdx.x / (32 * Shape::kWarpsOfTeam), item = blockIdx.x * Shape::kTeams + number;
@@ -78,11 +106,17 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   w.kv_head = item % a.kv.heads;
   w.seq = blockIdx.y;
   w.query = item / a.kv.heads * Shape::kMostQueries;
-  // Loads that do not depend on each other are issued together.
+  // Loads that do not depend on each other are issued together, and with them those that will most likely come next: a sequence mostly
+  // has the slot and the row of its own number.
   const uint32_t live = p.live[kLiveSeqs];
+  touch(p.seq_row + w.seq);
+  touch(p.pos + w.seq);
+  touch(p.kv_len + w.seq);
+  touch(p.pages + size_t{w.seq} * a.kv.columns);
   const int32_t slot = p.seq_slot[w.seq], first_row = p.seq_row[w.seq], end_row = p.seq_row[w.seq + 1];
   if (w.seq >= live || slot < 0) return cuda::wait();
-  const TeamMemory memory{all_queries[number], all_teams + number * Shape::team_bytes(a), scratch};
+  const TeamMemory memory{all_queries[number], all_teams + (Shape::kWarpTeams ? number * Shape::team_bytes(a) : 0),
+                          scratch, &met};
   w.slot = static_cast<uint32_t>(slot);
   w.first_row = static_cast<uint32_t>(first_row);
   w.rows = static_cast<uint32_t>(end_row) - w.first_row;
@@ -93,11 +127,11 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   w.pos = p.pos + w.first_row;
 
   // ---- splits, one after the other, and of each the rows with the same cut, one run of rows after the other ----
-  bool worked = false;
+  Progress progress;
   const uint32_t end = w.row_of(a, w.queries - 1) + 1;
   for (uint32_t split = blockIdx.z; split < a.most_splits; split += gridDim.z) {
     uint32_t most = 0;  // splits of any row that has one here
-    const uint32_t first_of_cluster = split / a.cluster * a.cluster;
+    const uint32_t first_of_cluster = split >> a.cluster_log2 << a.cluster_log2;
     for (uint32_t row = w.row_of(a, 0), next = row; row < end; row = next) {
       const Cut c = cut(a, static_cast<uint32_t>(w.pos[row]));
       do ++next;
@@ -105,18 +139,22 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
       const uint32_t count = c.count(past_seen(a, static_cast<uint32_t>(w.pos[next - 1])));
       if (first_of_cluster >= count) continue;
       most = max(most, count);
-      if (worked) Team::sync();
+      if (progress.taken++ > 0) Team::sync();
       Team team(a, p, w, memory);
       team.take(c, split, row, next - 1);
-      attend_and_fold(team, count, worked);
+      if constexpr (Shape::kWarpTeams) {
+        attend_alone(team, progress);
+      } else {
+        attend_and_fold(team, count, progress);
+      }
     }
     if (most == 0) break;
 
     // ---- rows of several clusters ----
     if constexpr (!Shape::kWarpTeams) {
-      if (most <= a.cluster || split != first_of_cluster) continue;
-      const uint32_t clusters = (most + a.cluster - 1) / a.cluster;
-      if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, clusters)) combine<Team>(a, p, w, scratch);
+      if (most <= blocks_of_cluster(a)) continue;
+      const uint32_t blocks = (((most - 1) >> a.cluster_log2) + 1) << a.cluster_log2;
+      if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, blocks)) combine<Team>(a, p, w, scratch);
     }
   }
   cuda::wait();
@@ -126,14 +164,14 @@ template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
   using Shape = TeamShape<D, Bytes, kDepth>;
   // Up to 48 KB need no leave (Launch asks for it), but the kernel's static shared memory counts there as well.
-  constexpr uint32_t kPlainBytes = 48 << 10, kStaticBytes = 2048;
+  constexpr uint32_t kPlainBytes = 48 << 10;
   uint32_t shared_bytes = Shape::shared_bytes(a);
   if (shared_bytes + kStaticBytes > kPlainBytes) shared_bytes = std::max(shared_bytes, kPlainBytes + 16);
   l(&decode_kernel<E, D, Bytes, kDepth>,
     {.blocks = {(a.kv.heads * teams_per_kv_head(a) + Shape::kTeams - 1) / Shape::kTeams, a.seqs, a.split_blocks},
      .threads = {kThreads},
      .shared_bytes = shared_bytes,
-     .cluster = {1, 1, a.cluster}},
+     .cluster = {1, 1, blocks_of_cluster(a)}},
     a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
 }
 
@@ -143,7 +181,7 @@ uint32_t decode_shared_bytes(uint32_t dim) {
   return with_dim<64, 128, 256>(dim, [&]<uint32_t D>() { return TeamShape<D, void, 0>::shared_bytes({}); });
 }
 uint64_t decode_scratch_bytes(const GpuArgs& a) {
-  return uint64_t{a.kv.heads} * teams_per_kv_head(a) * a.seqs * (a.most_splits / a.cluster) * queries_of_team(a) *
+  return uint64_t{a.kv.heads} * teams_per_kv_head(a) * a.seqs * (a.most_splits >> a.cluster_log2) * queries_of_team(a) *
          (a.kv.v.dim + 2) * sizeof(float);
 }
 uint64_t decode_zeroed_bytes(const GpuArgs& a) {
@@ -157,7 +195,9 @@ uint64_t most_splits(const GpuArgs& a, uint64_t span) {
   const auto pieces = [&](uint64_t of) { return (span + of - 1) / of; };
   if (a.many_rows != 0) return std::min<uint64_t>(a.splits, pieces(kAmple));
   const uint64_t least = pieces(uint64_t{kGranulesAlone} * a.granule);
-  if (span <= uint64_t{kGranulesOfCluster} * a.granule * a.cluster) return std::min<uint64_t>(a.cluster, least);
+  if (span <= uint64_t{kGranulesOfCluster} * a.granule * blocks_of_cluster(a)) {
+    return std::min<uint64_t>(blocks_of_cluster(a), least);
+  }
   return std::min<uint64_t>(span >= uint64_t{a.splits} * kAmple ? a.splits : (a.splits + 1) / 2, least);
 }
 
@@ -168,7 +208,7 @@ uint64_t most_splits(const GpuArgs& a, uint64_t span) {
 // ring that its multiprocessor has room for: blocks that find no room would begin when others end. Larger clusters would
 // not fill the GPU.
 void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
-  constexpr uint32_t kCluster = 2, kHasClusters = 90;
+  constexpr uint32_t kPairs = 1, kHasClusters = 90;
   const uint32_t blocks = team_blocks(a);
   a.depth = 0;
   const uint32_t unsplit = a.kv.heads * teams_per_kv_head(a) * a.seqs;
@@ -180,15 +220,17 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
     const uint32_t blocks_of_unit = (warps + kWarps * units - 1) / (kWarps * units);
     if (blocks_of_unit > 1) a.depth = blocks_of_unit == 2 ? kDeepest / 2 : kDeepest / 4;
   }
-  a.cluster = arch >= kHasClusters && a.many_rows == 0 ? kCluster : 1;
+  a.cluster_log2 = arch >= kHasClusters && a.many_rows == 0 ? kPairs : 0;
+  const uint32_t cluster = blocks_of_cluster(a);
+  a.per_head = ((1u << 31) + a.heads_per_kv - 1) / a.heads_per_kv;
   const uint32_t wanted = a.depth != 0 ? 1 : blocks * units / (a.many_rows != 0 ? unsplit : a.kv.heads);
-  a.splits = std::max(1u, wanted / a.cluster) * a.cluster;
+  a.splits = std::max(1u, wanted / cluster) * cluster;
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + anchor(a));
   const uint64_t most = most_splits(a, span);
-  a.most_splits = static_cast<uint32_t>((most + a.cluster - 1) / a.cluster * a.cluster);
+  a.most_splits = static_cast<uint32_t>((most + cluster - 1) / cluster * cluster);
   // There are as many blocks as there is room for: more would stand in line, most for splits that short sequences lack.
-  const uint32_t room = blocks * units / unsplit / a.cluster * a.cluster;
-  a.split_blocks = a.many_rows != 0 ? a.most_splits : std::clamp(room, a.cluster, a.most_splits);
+  const uint32_t room = blocks * units / unsplit / cluster * cluster;
+  a.split_blocks = a.many_rows != 0 ? a.most_splits : std::clamp(room, cluster, a.most_splits);
 }
 
 void decode(const GpuArgs& recorded, const cuda::Launch& l) {

@@ -40,7 +40,8 @@ struct GpuArgs {
   // Decoding alone has these, as set_splits() decides.
   uint32_t splits;        // a row is cut into so many at most
   uint32_t granule;       // a split's size is a multiple of so many positions
-  uint32_t cluster;       // so many blocks are a cluster, which folds their splits through shared memory
+  uint32_t cluster_log2;  // 1 << cluster_log2 blocks are a cluster, which folds their splits through shared memory
+  uint32_t per_head;      // 2^31 / heads_per_kv, rounded up: it divides by one multiplication
   uint32_t most_splits;   // any row may have so many
   uint32_t split_blocks;  // so many blocks of the grid share a row's splits
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape

@@ -1,5 +1,5 @@
-// cuda_decode.cu ends with these stages: what a team's warps have made becomes what the team has made, or a result; what
-// the blocks of a cluster have made is folded in shared memory; and what clusters have made, through scratch memory.
+// cuda_decode.cu ends with these stages: what the warps of a cluster's blocks have made is folded in shared memory, and what clusters
+// have made, through scratch memory.
 //
 // The order is fixed: a row's bits do not depend on which block is done first.
 #pragma once
@@ -87,74 +87,31 @@ template <uint32_t D>
 __device__ __forceinline__ float sum_of_query(const WarpState<D>& state, uint32_t i) {
   return column_sum(state.sum[i]);
 }
-// Leaves the values of the lane's query i in the query's row of partials, times a factor.
-template <class Team, uint32_t D>
-__device__ __forceinline__ void leave_values(const DecodeState<D>& state, uint32_t i, float factor, float* row) {
+// One of the lanes that share a query.
+template <uint32_t D>
+__device__ __forceinline__ bool is_first_of_query(const DecodeState<D>&) {
+  return threadIdx.x % 4 == 0;
+}
+template <uint32_t D>
+__device__ __forceinline__ bool is_first_of_query(const WarpState<D>&) {
+  return threadIdx.x % 32 < 4;
+}
+// Calls store(place, two values) for those of the lane's query i; the place is in bytes from the first dimension's.
+template <class Team, uint32_t D, class Store>
+__device__ __forceinline__ void leave_values(const DecodeState<D>& state, uint32_t i, const Store& store) {
 #pragma unroll
   for (uint32_t n = 0; n < D / 8; ++n) {
-    *reinterpret_cast<float2*>(row + n * 8 + threadIdx.x % 4 * 2) = {state.out[n][2 * i] * factor,
-                                                                     state.out[n][2 * i + 1] * factor};
+    const uint32_t d = n * 8 + threadIdx.x % 4 * 2;
+    store(d * sizeof(float), {state.out[n][2 * i], state.out[n][2 * i + 1]});
   }
 }
-template <class Team, uint32_t D>
-__device__ __forceinline__ void leave_values(const WarpState<D>& state, uint32_t i, float factor, float* row) {
-  factor *= value_unit<Team>();
+template <class Team, uint32_t D, class Store>
+__device__ __forceinline__ void leave_values(const WarpState<D>& state, uint32_t i, const Store& store) {
+  static_assert(Team::Shape::kCoded, "a lane's two values of 16 dimensions lie side by side");
 #pragma unroll
   for (uint32_t n = 0; n < D / 16; ++n) {
-    for (uint32_t k = 0; k < 2; ++k) row[lane_dim<Team>(n, k)] = state.out[n][2 * k + i] * factor;
-  }
-}
-
-// ---- a team of a block's four warps: adds their shares and stores what the split makes of each query ----
-template <class Team, class State>
-__device__ __forceinline__ void gather(const Team& t, State& state) {
-  using Shape = typename Team::Shape;
-  constexpr uint32_t D = Team::kDim;
-  const GpuArgs& a = t.a;
-  const uint32_t warp = Team::warp_of_team();
-  __shared__ float tops[kWarps][kQueries], sums[kWarps][kQueries];
-  for (uint32_t i = 0; i < 2; ++i) {
-    // Lanes that share a query store the same.
-    const uint32_t q = query_of_lane(state, i);
-    tops[warp][q] = state.top[i];
-    sums[warp][q] = sum_of_query(state, i);
-  }
-  cuda::wait_copies<0>();
-  __syncthreads();
-
-  // Each warp leaves its values, for the maximum of all.
-  auto* partials = reinterpret_cast<float*>(t.memory.tiles);  // [warp][kMostQueries][kPartialRow]
-  const auto highest = [&](uint32_t q) { return fmaxf(fmaxf(tops[0][q], tops[1][q]), fmaxf(tops[2][q], tops[3][q])); };
-  for (uint32_t i = 0; i < 2; ++i) {
-    const uint32_t q = query_of_lane(state, i);
-    if (q >= t.w.queries) continue;
-    const float shrink = state.top[i] == kNothing ? 0 : exp2_approx(state.top[i] - highest(q));
-    leave_values<Team>(state, i, shrink, partials + (warp * Shape::kMostQueries + q) * Shape::kPartialRow);
-  }
-  __syncthreads();
-
-  // A thread adds four dimensions of a query.
-#pragma unroll 1
-  for (uint32_t i = threadIdx.x; i < t.w.queries * (D / 4); i += kThreads) {
-    const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, count = t.memory.queries[q].count;
-    if (d >= a.kv.v.dim || t.split >= count) continue;
-    Folded all{highest(q), 0, {}};
-#pragma unroll
-    for (uint32_t k = 0; k < kWarps; ++k) {
-      const auto v =
-          *reinterpret_cast<const float4*>(partials + (k * Shape::kMostQueries + q) * Shape::kPartialRow + d);
-      all.value[0] += v.x;
-      all.value[1] += v.y;
-      all.value[2] += v.z;
-      all.value[3] += v.w;
-      all.sum += tops[k][q] == kNothing ? 0 : sums[k][q] * exp2_approx(tops[k][q] - all.top);
-    }
-    if (count == 1) {
-      store_result<Team>(a, t.p, {t.w.first_row + t.memory.queries[q].row, t.memory.queries[q].head, d}, all);
-    } else {
-      *reinterpret_cast<float4*>(t.result().values[q] + d) = {all.value[0], all.value[1], all.value[2], all.value[3]};
-      if (d == 0) t.result().sums[q] = {all.top, all.sum};
-    }
+    const float unit = value_unit<Team>();
+    store(lane_dim<Team>(n, 0) * sizeof(float), {state.out[n][i] * unit, state.out[n][2 + i] * unit});
   }
 }
 
@@ -164,7 +121,7 @@ struct Partials {
   float2* sums;
   uint32_t clusters, queries, dim;
   __device__ Partials(const GpuArgs& a, float* scratch)
-      : values(scratch), clusters(a.most_splits / a.cluster), queries(queries_of_team(a)), dim(a.kv.v.dim) {
+      : values(scratch), clusters(a.most_splits >> a.cluster_log2), queries(queries_of_team(a)), dim(a.kv.v.dim) {
     sums = reinterpret_cast<float2*>(scratch + uint64_t{gridDim.x} * gridDim.y * clusters * queries * dim);
   }
   // Returns the number, among all, of a query of this block's team in a cluster.
@@ -173,38 +130,126 @@ struct Partials {
   }
 };
 
-// ---- a cluster: folds what its splits have made; results, or partial ones if there are other clusters ----
+// ---- the warps of a cluster: each leaves its share of a query in the block that folds it ----
+// The blocks whose splits are of the same queries take these in turn. A split that is all that its queries see has its block alone.
 template <class Team>
-__device__ void fold_cluster(const Team& t) {
+class Meeting {
+ public:
+  using Own = Shares<Team::kDim>;
+  // count: so many splits the queries have. number: the block has met others so many times.
+  __device__ __forceinline__ Meeting(const Team& t, uint32_t count, uint32_t number)
+      : shift_(count > 1 ? t.a.cluster_log2 : 0),
+        rank_(t.split & (blocks() - 1)),
+        working_(min(count - (t.split - rank_), blocks())),
+        own_queries_((t.w.queries + blocks() - 1 - rank_) >> shift_),
+        parity_(number % 2),
+        met_(cuda::shared_address(t.memory.met)),
+        own_{t.shares(), Own::queries_of_block(t.a, shift_)} {}
+  __device__ __forceinline__ uint32_t rank() const { return rank_; }
+  __device__ __forceinline__ bool has_others() const { return cuda::kHasClusters && shift_ != 0; }
+  // The block folds so many queries; the i-th of them is number query(i) of the team.
+  __device__ __forceinline__ uint32_t own_queries() const { return own_queries_; }
+  __device__ __forceinline__ uint32_t query(uint32_t i) const { return (i << shift_) + rank_; }
+
+  // A block opens its memory for shares, and enters that of the others once all have.
+  __device__ __forceinline__ void open() const {
+    if (has_others()) cuda::this_cluster().arrive();
+  }
+  __device__ __forceinline__ void enter() const {
+    if (!has_others()) return __syncthreads();
+    cuda::this_cluster().wait();
+  }
+  // Leaves the lane's two queries where they are folded.
+  template <class State>
+  __device__ __forceinline__ void leave(const Team& t, const State& state) const {
+    if constexpr (cuda::kHasClusters) {
+      const auto store_there = [&](uint32_t q) {
+        const uint32_t block = q & (blocks() - 1),
+                       to = cuda::address_in_cluster(cuda::shared_address(place_of(q)), block),
+                       barrier = cuda::Barrier(met_).in_cluster(block);
+        return [=](uint32_t at, float2 v) { cuda::Barrier::store_in_cluster(barrier, to + at, v); };
+      };
+      if (has_others()) return leave_by(t, state, store_there);
+    }
+    leave_by(t, state, [&](uint32_t q) {
+      return [to = place_of(q)](uint32_t at, float2 v) { *reinterpret_cast<float2*>(to + at) = v; };
+    });
+  }
+  // Waits for the shares of the block's own queries.
+  __device__ __forceinline__ void meet() const {
+    if constexpr (cuda::kHasClusters) {
+      if (has_others()) {
+        const cuda::Barrier met(met_);
+        if (threadIdx.x == 0) met.arrive_expecting(working_ * kWarps * own_queries_ * Own::kBytes);
+        return met.wait(parity_);
+      }
+    }
+    __syncthreads();
+  }
+  // Returns the sums and four values, from dimension d on, that a warp of the cluster has left of the block's i-th query.
+  __device__ __forceinline__ void take(uint32_t warp, uint32_t i, uint32_t d, float2& sums, float4& values) const {
+    const char* share = own_.at(warp, i);
+    sums = *reinterpret_cast<const float2*>(share + Own::kSumsAt);
+    values = *reinterpret_cast<const float4*>(share + d * sizeof(float));
+  }
+  // So many blocks have splits of a query that has `count`.
+  __device__ __forceinline__ uint32_t blocks_of(uint32_t count, uint32_t first) const {
+    return min(count - first, blocks());
+  }
+
+ private:
+  __device__ __forceinline__ uint32_t blocks() const { return 1u << shift_; }
+  // Returns the calling warp's place for a query, in the memory of the block that folds it.
+  __device__ __forceinline__ char* place_of(uint32_t q) const {
+    return own_.at(rank_ * kWarps + Team::warp_of_team(), q >> shift_);
+  }
+  // store_of(q) returns how a share of query q is stored.
+  template <class State, class StoreOf>
+  __device__ __forceinline__ void leave_by(const Team& t, const State& state, const StoreOf& store_of) const {
+#pragma unroll
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t q = query_of_lane(state, i);
+      const float sum = sum_of_query(state, i);
+      if (q >= t.w.queries) continue;
+      const auto store = store_of(q);
+      if (is_first_of_query(state)) store(Own::kSumsAt, {state.top[i], sum});
+      leave_values<Team>(state, i, store);
+    }
+  }
+
+  const uint32_t shift_, rank_;  // there are 1 << shift_ blocks, of which this is number rank_
+  const uint32_t working_;       // so many of them have a split
+  const uint32_t own_queries_, parity_, met_;
+  const Own own_;
+};
+
+// Folds the cluster's shares of the block's queries: results, or partial ones if there are other clusters.
+template <class Team>
+__device__ __forceinline__ void fold_shares(const Team& t, const Meeting<Team>& meeting) {
   constexpr uint32_t D = Team::kDim;
   const GpuArgs& a = t.a;
-  const uint32_t rank = t.split % a.cluster, first = t.split - rank;
-  const auto cluster = cuda::this_cluster();
-  cluster.sync();
+  const uint32_t first = t.split - meeting.rank();
 #pragma unroll 1
-  for (uint32_t i = rank * kThreads + threadIdx.x; i < t.w.queries * (D / 4); i += a.cluster * kThreads) {
-    const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, count = t.memory.queries[q].count;
-    if (d >= a.kv.v.dim || count == 1 || first >= count) continue;
+  for (uint32_t i = threadIdx.x; i < meeting.own_queries() * (D / 4); i += kThreads) {
+    const uint32_t own = i / (D / 4), d = i % (D / 4) * 4, q = meeting.query(own);
+    const uint32_t count = t.memory.queries[q].count;
+    if (d >= a.kv.v.dim || first >= count) continue;
     Folded all;
-    fold<2>(min(count - first, a.cluster), all, [&](uint32_t other, float2& sums, float4& values) {
-      const SplitResult<D>& theirs = *cluster.map_shared_rank(&t.result(), other);
-      sums = theirs.sums[q];
-      values = *reinterpret_cast<const float4*>(theirs.values[q] + d);
-    });
-    if (count <= a.cluster) {
+    fold<kWarps>(meeting.blocks_of(count, first) * kWarps, all,
+                 [&](uint32_t warp, float2& sums, float4& values) { meeting.take(warp, own, d, sums, values); });
+    if (count <= blocks_of_cluster(a)) {
       store_result<Team>(a, t.p, {t.w.first_row + t.memory.queries[q].row, t.memory.queries[q].head, d}, all);
     } else {
       const Partials partials(a, t.memory.scratch);
-      const uint64_t at = partials.at(first / a.cluster, q);
+      const uint64_t at = partials.at(first >> a.cluster_log2, q);
       *reinterpret_cast<float4*>(partials.values + at * a.kv.v.dim + d) = {all.value[0], all.value[1], all.value[2],
                                                                            all.value[3]};
       if (d == 0) partials.sums[at] = {all.top, all.sum};
     }
   }
-  cluster.sync();
 }
 
-// ---- the last of a row's clusters: folds what all clusters have made ----
+// ---- the last of a row's blocks: folds what all clusters have made ----
 template <class Team>
 __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, float* scratch) {
   constexpr uint32_t D = Team::kDim;
@@ -213,9 +258,9 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
   for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
     const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, row = w.row_of(a, q);
     const uint32_t pos = static_cast<uint32_t>(w.pos[row]), count = cut(a, pos).count(past_seen(a, pos));
-    if (d >= a.kv.v.dim || count <= a.cluster) continue;
+    if (d >= a.kv.v.dim || count <= blocks_of_cluster(a)) continue;
     Folded all;
-    fold<8>((count + a.cluster - 1) / a.cluster, all, [&](uint32_t other, float2& sums, float4& values) {
+    fold<8>(((count - 1) >> a.cluster_log2) + 1, all, [&](uint32_t other, float2& sums, float4& values) {
       const uint64_t at = partials.at(other, q);
       sums = __ldcg(partials.sums + at);
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));
@@ -223,7 +268,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
     store_result<Team>(a, p, {w.first_row + row, w.head_of(a, q), d}, all);
   }
 }
-// Returns true in the block that comes last of `most`, one of each cluster; it sees what all stored before they met.
+// Returns true in the block that comes last of `most`; it sees what all stored before they met.
 __device__ inline bool is_last(uint32_t* counter, uint32_t most) {
   __shared__ uint32_t before;
   __syncthreads();

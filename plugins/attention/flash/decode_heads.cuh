@@ -151,30 +151,39 @@ __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
   if (LaneRope<D>::fits(a)) {
     constexpr uint32_t kAtOnce = 2;
     LaneRope<D> turn;
-    uint32_t turned = first < head_count(t) ? find_head(t, first).row : 0;  // `turn` is for this row
-    turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
-    if (!worked) cuda::wait();
-    if (!worked && !prefetch) t.prime(0, t.stable_len());
+    uint32_t turned = 0;  // `turn` is for this row
+    const auto turn_to = [&](uint32_t row) {
+      turned = row;
+      turn.load(a, rope_row(a, t.p, t.w.pos[row]));
+    };
+    if (!worked && !prefetch) {
+      cuda::wait();
+      t.prime(0, t.stable_len());
+    }
+    uint32_t i = first;
 #pragma unroll 1
-    for (uint32_t i = first; i < head_count(t); i += kAtOnce * Shape::kWarpsOfTeam) {
+    do {
       DecodeHead h[kAtOnce];
       float x[kAtOnce][D / 32];  // the lane has these elements
 #pragma unroll
+      for (uint32_t u = 0; u < kAtOnce; ++u, i += Shape::kWarpsOfTeam) {
+        if (i < head_count(t)) h[u] = find_head(t, i);
+      }
+      if (i == first + kAtOnce * Shape::kWarpsOfTeam) {
+        turn_to(h[0].row);
+        cuda::wait();
+      }
+#pragma unroll
       for (uint32_t u = 0; u < kAtOnce; ++u) {
-        if (i + u * Shape::kWarpsOfTeam < head_count(t)) h[u] = find_head(t, i + u * Shape::kWarpsOfTeam);
-        if (h[u].from == nullptr) continue;
-        load_own<D>(h[u].from, x[u]);
+        if (h[u].from != nullptr) load_own<D>(h[u].from, x[u]);
       }
 #pragma unroll
       for (uint32_t u = 0; u < kAtOnce; ++u) {
         if (h[u].from == nullptr) continue;
-        if (h[u].row != turned) {
-          turned = h[u].row;
-          turn.load(a, rope_row(a, t.p, t.w.pos[turned]));
-        }
+        if (h[u].row != turned) turn_to(h[u].row);
         prepare_whole(t, h[u], turn, x[u]);
       }
-    }
+    } while (i < head_count(t));
   } else {
     if (!worked) cuda::wait();
     if (!worked && !prefetch) t.prime(0, t.stable_len());

@@ -10,6 +10,32 @@
 
 namespace tenon::flash {
 
+inline constexpr uint32_t kStaticBytes = 1024;  // so many the kernel has at most besides a team's memory
+inline constexpr uint32_t kCodedBlockBytes =
+    (75 << 10) - kStaticBytes;  // as many such blocks as kCodedBlocks fit on a multiprocessor
+
+// Warps leave what they make of a query, each of its part of the keys and values, in the shared memory of the block that folds it:
+// [warp of the cluster][query of the block] rows of D sums of weighted values, the greatest score and the sum of the weights.
+template <uint32_t D>
+struct Shares {
+  static constexpr uint32_t kBytes = (D + 2) * sizeof(float);
+  static constexpr uint32_t kRow = kBytes + 24;  // the padding spreads rows over the banks
+  static constexpr uint32_t kSumsAt = D * sizeof(float);
+  char* base;
+  uint32_t queries;
+  // 1 << log2 blocks fold the queries of a team; each folds so many at most.
+  static __host__ __device__ uint32_t queries_of_block(const GpuArgs& a, uint32_t log2) {
+    return (queries_of_team(a) + (1u << log2) - 1) >> log2;
+  }
+  // More blocks need no less: 4 warps of one leave 16 queries, 8 of two leave 8.
+  static __host__ __device__ uint32_t bytes(const GpuArgs& a, uint32_t log2) {
+    return (kWarps << log2) * queries_of_block(a, log2) * kRow;
+  }
+  __device__ __forceinline__ char* at(uint32_t warp, uint32_t query) const {
+    return base + (warp * queries + query) * kRow;
+  }
+};
+
 // These are a team's sizes. kDepth 0: the block is a team. Else a warp is, and the fewer sequences there are, the deeper its ring:
 // 3, 6 or 12 tiles of 128 dimensions, so that a multiprocessor has about as many bytes under way with four blocks, with two, or with
 // one. Bytes: see DecodeTeam. A ring of codes holds a turn, K K V V, in which each tile has its place.
@@ -31,28 +57,27 @@ struct TeamShape {
       : D == 64    ? 8
       : D == 128   ? 5
                    : 3;
-  // A team has in shared memory: [warp][stage] tiles of K or V, then a tile of queries, then kZeroBytes of zeros. When
-  // all is multiplied, the rings' place is used for [warp][query][kPartialRow] f32, and after it SplitResult.
+  // A team has in shared memory: [warp][stage] tiles of K or V, then a tile of queries, kZeroBytes of zeros, and the Shares, which
+  // take the rings' place if there is no room for them.
   static constexpr uint32_t kRingBytes = kWarpsOfTeam * kStages * kTileBytes, kZeroBytes = 128;
-  static constexpr uint32_t kPartialRow = D + 8;  // in floats; the padding spreads rows over the banks
-  static constexpr uint32_t kPartialBytes = kWarps * kMostQueries * kPartialRow * 4;
-  static_assert(kWarpTeams || kPartialBytes + kQueries * (8 + D * 4) <= kRingBytes);
+  static constexpr uint32_t kRoom = kBlocks == kCodedBlocks ? kCodedBlockBytes : cuda::kSmallBlockBytes - kStaticBytes;
+  static_assert(kWarpTeams || kWarps * kMostQueries * Shares<D>::kRow <= kRingBytes);
 
+  static __host__ __device__ uint32_t share_bytes(const GpuArgs& a) { return Shares<D>::bytes(a, a.cluster_log2); }
+  static __host__ __device__ bool shares_apart(const GpuArgs& a) {
+    return !kWarpTeams && bytes_before_shares(a) + share_bytes(a) <= kRoom;
+  }
   // So many rows of a tile of queries are in memory; the others are zeros. In a warp's team the ring has their place.
   static __host__ __device__ uint32_t query_rows(const GpuArgs& a) {
     return kWarpTeams ? queries_of_team(a) : kMostQueries;
   }
-  static __host__ __device__ uint32_t team_bytes(const GpuArgs& a) {
+  static __host__ __device__ uint32_t bytes_before_shares(const GpuArgs& a) {
     return kRingBytes + query_rows(a) * D * 2 + kZeroBytes;
   }
+  static __host__ __device__ uint32_t team_bytes(const GpuArgs& a) {
+    return bytes_before_shares(a) + (shares_apart(a) ? share_bytes(a) : 0);
+  }
   static __host__ __device__ uint32_t shared_bytes(const GpuArgs& a) { return kTeams * team_bytes(a); }
-};
-
-// This is a team's result for its split.
-template <uint32_t D>
-struct SplitResult {
-  float2 sums[kQueries];  // maximum and sum of the weights
-  float values[kQueries][D];
 };
 
 // A team has this memory to itself.
@@ -60,6 +85,7 @@ struct TeamMemory {
   Query* queries;  // [kMostQueries]
   char* tiles;     // team_bytes()
   float* scratch;  // the op's
+  uint64_t* met;   // a barrier, where the shares of a cluster's blocks are awaited
 };
 
 // Bytes is the cache's Codec if that has scales; E, in which is multiplied, is then __half. Else it is void.
@@ -94,8 +120,8 @@ struct DecodeTeam {
   __device__ char* ring() const { return memory.tiles + warp_of_team() * Shape::kStages * Shape::kTileBytes; }
   __device__ char* query_tile() const { return memory.tiles + Shape::kRingBytes; }
   __device__ char* zeros() const { return query_tile() + Shape::query_rows(a) * D * 2; }
-  __device__ SplitResult<D>& result() const {
-    return *reinterpret_cast<SplitResult<D>*>(memory.tiles + Shape::kPartialBytes);
+  __device__ char* shares() const {
+    return memory.tiles + (Shape::shares_apart(a) ? Shape::bytes_before_shares(a) : 0);
   }
 
   __device__ DecodeTeam(const GpuArgs& args, const GpuPointers& pointers, const Work& work, const TeamMemory& own)

@@ -30,6 +30,9 @@ inline constexpr uint32_t kGranulesAlone = 2;
 inline constexpr uint32_t kGranulesOfCluster = 4;
 inline constexpr uint32_t kAmple = 256;  // a split of so many positions is worth a block beside others
 
+__host__ __device__ inline uint32_t blocks_of_cluster(const GpuArgs& a) {
+  return 1u << a.cluster_log2;
+}
 __host__ __device__ inline uint32_t most_queries(const GpuArgs& a) {
   return a.depth != 0 || a.kv.k.scale != 0 ? kFewQueries : kQueries;
 }
@@ -61,8 +64,8 @@ __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
     const uint32_t step = a.granule * a.splits;
     return {start, max((span + step - 1) / step * a.granule, kAmple)};
   }
-  const bool in_cluster = span <= kGranulesOfCluster * a.granule * a.cluster;
-  const uint32_t splits = in_cluster ? a.cluster : span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2;
+  const bool in_cluster = span <= kGranulesOfCluster * a.granule * blocks_of_cluster(a);
+  const uint32_t splits = in_cluster ? blocks_of_cluster(a) : span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2;
   const uint32_t step = a.granule * splits;
   return {start, max((span + step - 1) / step, kGranulesAlone) * a.granule};
 }
@@ -75,7 +78,7 @@ struct Work {
   uint32_t old_len;          // the cache has so many tokens before the step
   const int32_t* pos;        // the sequence's rows have these positions
   // These return the sequence's row that the team's query q is of, and its query head.
-  __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return (query + q) / a.heads_per_kv; }
+  __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return __umulhi(2 * (query + q) + 1, a.per_head); }
   __device__ uint32_t head_of(const GpuArgs& a, uint32_t q) const {
     return kv_head * a.heads_per_kv + (query + q) % a.heads_per_kv;
   }

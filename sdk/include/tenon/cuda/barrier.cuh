@@ -16,6 +16,13 @@ struct BoxOrigin {
   int32_t x0, x1, x2, x3;
 };
 
+// Returns the address of what the cluster's block `rank` has in the same place of its shared memory.
+__device__ __forceinline__ uint32_t address_in_cluster(uint32_t address, uint32_t rank) {
+  uint32_t there = 0;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+
 // This is a barrier in shared memory: 8 bytes at a multiple of 8. The object holds its address.
 class Barrier {
  public:
@@ -35,17 +42,20 @@ class Barrier {
   }
   // Returns the address, for arrive_in_cluster(), of the barrier in the same place of the cluster's block `rank`. Barriers that
   // follow each other do so there, too.
-  __device__ __forceinline__ uint32_t in_cluster(uint32_t rank) const {
-    uint32_t there = 0;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address_), "r"(rank));
-    return there;
-  }
+  __device__ __forceinline__ uint32_t in_cluster(uint32_t rank) const { return address_in_cluster(address_, rank); }
   static __device__ __forceinline__ void arrive_in_cluster(uint32_t there) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
   }
   // Arrives and announces so many bytes, which bulk copies of this phase bring.
   __device__ __forceinline__ void arrive_expecting(uint32_t bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_), "r"(bytes) : "memory");
+  }
+  // Stores to an address of a block of the cluster and counts the bytes at that block's barrier, which announces them. Both addresses
+  // are those of the cluster, as in_cluster() and address_in_cluster() return them.
+  static __device__ __forceinline__ void store_in_cluster(uint32_t barrier, uint32_t to, float2 v) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+                 "f"(v.x), "f"(v.y), "r"(barrier)
+                 : "memory");
   }
   __device__ __forceinline__ void wait(uint32_t parity) const {
 // Hopper's try_wait lets the thread sleep for a while; before it there is only a test.

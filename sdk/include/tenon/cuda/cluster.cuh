@@ -6,10 +6,15 @@
 
 namespace tenon::cuda {
 
+// kHasClusters says whether the GPU that is compiled for has clusters.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr bool kHasClusters = false;
+
 // This stands for a cluster on a GPU that has none: each block is a cluster of its own.
 struct Cluster {
   __device__ void sync() const { __syncthreads(); }
+  __device__ void arrive() const {}
+  __device__ void wait() const { __syncthreads(); }
   __device__ uint32_t num_blocks() const { return 1; }
   __device__ uint32_t block_rank() const { return 0; }
   template <class T>
@@ -18,12 +23,18 @@ struct Cluster {
   }
 };
 #else
+inline constexpr bool kHasClusters = true;
+
 struct Cluster {
   // All threads of all its blocks wait for each other.
   __device__ void sync() const {
     __cluster_barrier_arrive();
     __cluster_barrier_wait();
   }
+  // The same in two halves, between which a block can work, and which all threads of a warp call together. This promises nothing about
+  // memory but that what one block no longer reads another may write.
+  __device__ void arrive() const { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+  __device__ void wait() const { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
   __device__ uint32_t num_blocks() const { return __clusterSizeInBlocks(); }
   // Returns the calling block's number in it.
   __device__ uint32_t block_rank() const { return __clusterRelativeBlockRank(); }
