@@ -127,7 +127,8 @@ void add_halves(std::vector<AttentionCase>& all) {
   }
 }
 
-// Sinks in half precision meet a row whose context is cut into splits, a prompt, and so many sequences that none is cut.
+// Sinks in half precision meet a row whose context is cut into splits, a
+// prompt, and so many sequences that none is cut.
 void add_sinks_in_half(std::vector<AttentionCase>& all) {
   for (const tenon_format codec : {TENON_F16, TENON_BF16}) {
     AttentionCase c{.q_heads = 8, .kv_heads = 2, .k_dim = 64, .v_dim = 64, .codec = codec, .sinks = true};

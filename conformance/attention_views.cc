@@ -192,8 +192,8 @@ std::vector<int32_t> ViewHost::old_cells(uint32_t sequence, uint32_t head) const
   return position;
 }
 
-// Sequence 0 has four spans with old cells, and the last one of them those of the step as well. There are rows that see no old
-// cell, rows that see the cells before them in that last span, and rows that do not.
+// Sequence 0 has four spans with old cells, and the last one of them those of the step as well. There are rows that see
+// no old cell, rows that see the cells before them in that last span, and rows that do not.
 std::vector<int32_t> ViewHost::spans_for(uint32_t row, uint32_t head) const {
   const uint32_t s = sequence_of(row);
   if (kFirst[s + 1] - kFirst[s] > case_.chosen_rows) return {-1};

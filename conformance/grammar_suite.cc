@@ -1,5 +1,5 @@
-// Any grammar owes this: its mask says what it accepts, a text may end where it is complete and nowhere else, matchers do
-// not see each other, and what it refuses has a reason.
+// Any grammar owes this: its mask says what it accepts, a text may end where it is complete and nowhere else, matchers
+// do not see each other, and what it refuses has a reason.
 #include <algorithm>
 
 #include "conformance/suites.h"

@@ -46,7 +46,8 @@ class KvCacheHost {
 
   // Runs a step that appends random tokens, with rows of padding; returns "" or what went wrong.
   std::string run_step(const std::vector<Append>& appends, std::mt19937_64& random);
-  // Does the same; then the cache, read through its view and through its copies, holds what the model holds, cell by cell.
+  // Does the same; then the cache, read through its view and through its copies,
+  // holds what the model holds, cell by cell.
   std::string step(const std::vector<Append>& appends, std::mt19937_64& random);
   // These do the same to cache and model, and return the cache's status.
   tenon_status fork(uint32_t from, uint32_t to, uint32_t kv_len);
@@ -67,8 +68,9 @@ class KvCacheHost {
   // Returns the positions that a head of a sequence holds after the last step, ascending.
   std::vector<uint32_t> positions(uint32_t layer, uint32_t slot, uint32_t head) const;
 
-  // These are for a cache that chooses spans: view() returns that of a layer, and chosen() returns the spans, or -1, that the last layer
-  // chose for a row of the last step. It chose them by queries(), (kGroup, k_dim) of a KV head, and by key(), a token's as it is stored.
+  // These are for a cache that chooses spans: view() returns that of a layer, and chosen() returns the spans, or -1,
+  // that the last layer chose for a row of the last step. It chose them by queries(), (kGroup, k_dim) of a KV head,
+  // and by key(), a token's as it is stored.
   static constexpr uint32_t kGroup = 2;
   const tenon_kv_view& view(uint32_t layer) const { return layers_[layer].view; }
   std::vector<int32_t> chosen(uint32_t row, uint32_t head) const;
@@ -97,8 +99,8 @@ class KvCacheHost {
   void keep(const Layer& layer, Token& token, bool value, const std::vector<float>& row) const;
   // Returns the first position that a window leaves to the first row of the step.
   uint32_t first_seen(uint32_t window, uint32_t slot) const;
-  // Returns which position each cell of a sequence holds, as the view says after a step: old cells as far as the windows of view and
-  // layer leave them to a row of the step, and those of its rows.
+  // Returns which position each cell of a sequence holds, as the view says after a step: old cells as far as the
+  // windows of view and layer leave them to a row of the step, and those of its rows.
   std::map<uint32_t, uint32_t> cells_of(uint32_t window, const tenon_kv_view& view, uint32_t slot, uint32_t head) const;
   // Says what a view of a layer holds that is wrong; or, of a view with a tail, what that holds.
   std::string compare_view(const Layer& layer, const tenon_kv_view& view, uint32_t slot) const;
@@ -106,7 +108,8 @@ class KvCacheHost {
   float key_of_group(const Layer& layer, uint32_t slot, uint32_t position, uint32_t head_and_dim) const;
   std::string compare_cells(const Layer& layer, const tenon_kv_view& view, uint32_t slot, bool tail) const;
   float next_value(std::mt19937_64& random) const;
-  // Says what is wrong if the last layer chooses for a row anything but spans that there are, or everything in a sequence of many rows.
+  // Says what is wrong if the last layer chooses for a row anything but spans that there are,
+  // or everything in a sequence of many rows.
   std::string check_choice(const std::vector<Append>& appends) const;
 
   const Component& cache_;

@@ -69,8 +69,8 @@ void keeps_what_it_says(const Subject& subject) {
   while (host.length(0) + 64 <= shape.capacity) require_step(host, {{0, 64}, {1, 1 + host.length(1) % 7}}, random);
 }
 
-// A sequence that is cut, copied or carried to another instance holds what its next row sees, or the cache says why it cannot. A
-// sequence that ends is always let go.
+// A sequence that is cut, copied or carried to another instance holds what its next row sees, or the cache says why it
+// cannot. A sequence that ends is always let go.
 void cuts_and_copies_what_it_keeps(const Subject& subject) {
   if (!subject.has_own(TENON_OWN_TOKENS)) return;  // list_of_tokens asks for more
   const std::unique_ptr<Component> cache = subject.open(), second = subject.open();
@@ -390,7 +390,8 @@ void refuses_absurd_plans(const Subject& subject) {
   require(*why.text != '\0', "refuses an absurd plan and does not say why");
 }
 
-// A setting other than the defaults may be one that the device has no kernels for: then it is refused by name, before anything else.
+// A setting other than the defaults may be one that the device has no kernels for: then it
+// is refused by name, before anything else.
 template <void (*check)(const Subject&)>
 void unless_refused(const Subject& subject) {
   if (subject.variant().settings.empty()) return check(subject);

@@ -1,6 +1,6 @@
-// A stand-in host runs a program: op by op under watch, then as core plans it. Under watch each root has its own guarded
-// memory. Unwritten memory is NaN, an op may read only what was written, and it may change no byte but those of the
-// operands that it writes. On a device that walks, chunks come in random runs and orders.
+// A stand-in host runs a program: op by op under watch, then as core plans it. Under watch each root has its own
+// guarded memory. Unwritten memory is NaN, an op may read only what was written, and it may change no byte but those of
+// the operands that it writes. On a device that walks, chunks come in random runs and orders.
 #include "conformance/op_run.h"
 
 #include <algorithm>

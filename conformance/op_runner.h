@@ -76,9 +76,9 @@ class OpRunner {
   tenon_tid strided_output(const tenon_tensor& t);
   tenon_tid slice(tenon_tid of, const tenon_tensor& t, uint64_t offset);
 
-  // data() returns where a tensor lies in the device's memory; fixed for the runner's life. extent(): from its first to past its last
-  // byte. read() and values() throw std::logic_error for a temporary whose last run was as core plans it, where it has
-  // other memory.
+  // data() returns where a tensor lies in the device's memory; fixed for the runner's life. extent(): from its
+  // first to past its last byte. read() and values() throw std::logic_error for a temporary whose last run was as
+  // core plans it, where it has other memory.
   void* data(tenon_tid id) const;
   uint64_t extent(tenon_tid id) const;
   template <class T>
@@ -107,14 +107,15 @@ class OpRunner {
 
   // Runs the recorded ops in order. Returns "" or what went wrong first, beginning with the op's name.
   std::string run(uint64_t seed);
-  // Runs all ops once, as core plans them; memory may change only where one of them writes. kOverlap is for a device that has that.
+  // Runs all ops once, as core plans them; memory may change only where one of them
+  // writes. kOverlap is for a device that has that.
   enum class Launch { kPlain, kOverlap, kGraph };
   std::string run_once(Launch how);
 
   // Runs once for a measurement, as core plans it, without a look at the memory.
   std::string run_unwatched();
-  // Prepares a measurement on a device with queues: links as core does and writes the step state; then enqueue() launches an
-  // op and does not wait. Throws Error.
+  // Prepares a measurement on a device with queues: links as core does and writes the step state; then enqueue()
+  // launches an op and does not wait. Throws Error.
   const Program& prepare(bool overlap);
   void enqueue(size_t op) const { launch_op(program_->ops()[op], program_->launch(op)); }
   // Returns the program as core planned it; valid until the recording goes on.

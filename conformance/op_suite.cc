@@ -1,5 +1,5 @@
-// Every small op owes this: it is equal to float64 where the formula is known here, and for all of them that only live rows
-// are written, that strides are kept to, and that in place gives the same bits.
+// Every small op owes this: it is equal to float64 where the formula is known here, and for all of them that only live
+// rows are written, that strides are kept to, and that in place gives the same bits.
 #include <cmath>
 
 #include "conformance/op_cases.h"

@@ -1,5 +1,6 @@
-// Each form's numbers are drawn first, as the integers and scales that they are, and then put where the form has them; a weight
-// is computed from the numbers that were drawn. So a reader that looks for a number in another place finds another weight.
+// Each form's numbers are drawn first, as the integers and scales that they are, and then put where the
+// form has them; a weight is computed from the numbers that were drawn. So a reader that looks for a
+// number in another place finds another weight.
 #include "conformance/published_matrices.h"
 
 #include <algorithm>

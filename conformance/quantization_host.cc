@@ -65,7 +65,8 @@ std::vector<float> addend(const StepCase& step, size_t op, int64_t columns) {
 
 }  // namespace
 
-// Numbers of e4m3 from 2^e to 2^(e + 1) are 2^(e - 3) apart, those below 2^-6 like the ones above it; the largest is 448.
+// Numbers of e4m3 from 2^e to 2^(e + 1) are 2^(e - 3) apart, those below 2^-6
+// like the ones above it; the largest is 448.
 double FileMatrix::multiplied(double x) const {
   if (x_scale == 0) return x;
   const double q = static_cast<double>(static_cast<float>(x) / x_scale), magnitude = std::min(std::abs(q), 448.0);

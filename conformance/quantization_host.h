@@ -97,8 +97,8 @@ class QuantizedSite {
   int64_t columns() const;
   // Says whether the scheme takes on everything that stands around the step's product.
   bool claims(const StepCase& step) const;
-  // Learns what a scheme holds whose definition is not known here: from now on it is to hold what its products with unit
-  // vectors show.
+  // Learns what a scheme holds whose definition is not known here: from now on it is to hold
+  // what its products with unit vectors show.
   void learn();
   bool has_rows() const { return table_->record_rows != nullptr; }
   uint32_t row_invariant_max() const { return table_->row_invariant_max; }

@@ -14,8 +14,8 @@
 namespace tenon::conformance {
 namespace {
 
-// A scheme's sums may differ so much from those in float64, relative; it is wide enough for activations in 8 bits, of which floats
-// are off by a sixteenth of themselves at most.
+// A scheme's sums may differ so much from those in float64, relative; it is wide enough for activations in 8 bits, of
+// which floats are off by a sixteenth of themselves at most.
 constexpr double kTolerance = 6e-2;
 // This is the tolerance where a row of x is of zeros and of one other number, which every rounding of activations
 // keeps: weights may still become halves, and sums are in f32.

@@ -12,8 +12,8 @@
 namespace tenon::conformance {
 namespace {
 
-// A matrix with factors in its columns may be off so much, relative: one that has lost the factors of wide_factors(), or has them twice,
-// is off by 0.63 or more.
+// A matrix with factors in its columns may be off so much, relative: one that has lost the factors of wide_factors(),
+// or has them twice, is off by 0.63 or more.
 constexpr double kFactored = 0.6;
 constexpr int64_t kRows = 96;
 

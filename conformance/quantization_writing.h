@@ -8,8 +8,8 @@
 
 namespace tenon::conformance {
 
-// The weights that are held may differ so much from the file's, relative: two bits a weight are off by about 0.5, another
-// matrix by 1.4.
+// The weights that are held may differ so much from the file's, relative: two bits a weight are
+// off by about 0.5, another matrix by 1.4.
 inline constexpr double kHeld = 0.75;
 inline constexpr int64_t kWidth = 256;  // it has whole blocks of every format
 
@@ -28,8 +28,8 @@ class Difference {
 
 // A matrix that it wrote is that matrix when it is loaded.
 void reads_what_it_writes(const Subject& subject);
-// The factors that it asks for after calibration are finite and above 0, and the same for columns that are tied; a matrix whose columns
-// have been multiplied by factors, its own or any other, is written as it is given.
+// The factors that it asks for after calibration are finite and above 0, and the same for columns that are tied; a
+// matrix whose columns have been multiplied by factors, its own or any other, is written as it is given.
 void takes_factors(const Subject& subject);
 
 }  // namespace tenon::conformance

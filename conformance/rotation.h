@@ -1,4 +1,5 @@
-// This is the rotation of heads of tenon/sdk/hadamard.h by its definition, in float64: what the answers of attention are held to.
+// This is the rotation of heads of tenon/sdk/hadamard.h by its definition, in float64:
+// what the answers of attention are held to.
 #pragma once
 
 #include <bit>

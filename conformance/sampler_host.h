@@ -55,8 +55,8 @@ class SamplerHost {
   // These are the logits as they are, or a list of what is in, in random order.
   tenon_candidates dense() const { return dense_; }
   tenon_candidates sparse(uint64_t seed);
-  // A pipeline keeps these for a sampler: its records and its state, zero at first. settings are those of each slot; the
-  // last are those of all further slots.
+  // A pipeline keeps these for a sampler: its records and its state, zero at first. settings are those of each slot;
+  // the last are those of all further slots.
   struct Link {
     const tenon_sampler* table = nullptr;
     void* self = nullptr;

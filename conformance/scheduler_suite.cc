@@ -1,5 +1,6 @@
-// Any scheduler owes this: answers that keep the rules, and that every sequence comes to its end. The checks are a small
-// engine without a model: sequences come, run as the scheduler says, hold pages of a cache with too few of them, and end.
+// Any scheduler owes this: answers that keep the rules, and that every sequence comes to its end.
+// The checks are a small engine without a model: sequences come, run as the scheduler says, hold
+// pages of a cache with too few of them, and end.
 #include <algorithm>
 #include <array>
 #include <random>

@@ -1,5 +1,5 @@
-// Every component of a kind owes these, which are checks by name. They need nothing but the component: `tenon plugin check`
-// runs them on a library, the tests on everything that ships.
+// Every component of a kind owes these, which are checks by name. They need nothing but the component: `tenon plugin
+// check` runs them on a library, the tests on everything that ships.
 #pragma once
 
 #include <functional>
@@ -70,8 +70,8 @@ struct Check {
   const char* name;
   void (*run)(const Subject& subject);
 };
-// Returns the checks of a kind; they are empty if nothing is known that every component of it owes. If the first is "bounds", whether ops keep to
-// what they declare, then none of the others means anything without it.
+// Returns the checks of a kind; they are empty if nothing is known that every component of it owes. If the first is
+// "bounds", whether ops keep to what they declare, then none of the others means anything without it.
 const std::vector<Check>& checks_of(std::string_view kind);
 
 // Returns all checks for `tenon plugin check`, each over all variants of the library's component. Devices are looked

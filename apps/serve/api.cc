@@ -1,5 +1,6 @@
-// handle() is called for each request: it checks the key, finds the path, reads the body and submits to the engine.
-// It returns a complete reply, or one whose pieces come as the engine generates. Every error becomes OpenAI's error object.
+// handle() is called for each request: it checks the key, finds the path, reads the body and submits
+// to the engine. It returns a complete reply, or one whose pieces come as the engine generates.
+// Every error becomes OpenAI's error object.
 #include "api.h"
 
 #include <array>

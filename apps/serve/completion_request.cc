@@ -93,7 +93,8 @@ Fields function_fields(Fields& object, const std::string& at) {
   return named;
 }
 
-// A tool is an object with the type "function" and a function that has a name; the chat template reads what else it says.
+// A tool is an object with the type "function" and a function that has a name;
+// the chat template reads what else it says.
 void check_tools(Fields& fields, const boost::json::array& tools) {
   constexpr size_t kMostTools = 128;
   if (tools.size() > kMostTools) fields.fail("tools", "it has more than " + std::to_string(kMostTools) + " tools");

@@ -3,8 +3,8 @@
 // While an answer is being made, one read is under way. It ends when the client goes away, which cancels what it asked
 // for, or when it sends the next request early: those bytes are kept for the next round, and no further read is begun.
 // The read is never cancelled itself: the next round waits for it. The coroutine sleeps on a timer that nobody lets
-// expire; whoever has something for it, on whatever thread, posts the timer's cancellation to the strand, so that no call
-// is lost between looking and sleeping.
+// expire; whoever has something for it, on whatever thread, posts the timer's cancellation to the strand, so that no
+// call is lost between looking and sleeping.
 #pragma once
 
 #include <boost/asio/as_tuple.hpp>

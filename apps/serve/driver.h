@@ -1,4 +1,5 @@
-// A driver has the thread that steps the engine, and decides who gets to it: admission, backpressure, cancelling, draining.
+// A driver has the thread that steps the engine, and decides who gets to it:
+// admission, backpressure, cancelling, draining.
 #pragma once
 
 #include <condition_variable>
@@ -26,8 +27,8 @@ class Driver {
   };
   Driver(Engine& engine, Metrics& metrics, Options options);
 
-  // [any thread] Admits a request. Throws ApiError: 429 when too many wait, 503 when the server ends. The generation's events
-  // tell any other mistake of the request. For `wake` see Generation.
+  // [any thread] Admits a request. Throws ApiError: 429 when too many wait, 503 when the server ends. The generation's
+  // events tell any other mistake of the request. For `wake` see Generation.
   std::shared_ptr<Generation> submit(const CompletionRequest& request, std::function<void()> wake);
   // [any thread] Ends the answers that have not ended, before the next step.
   void cancel(Generation& generation);

@@ -26,7 +26,8 @@ void read_encoding(Fields& fields, EmbeddingRequest& out) {
   out.base64 = name == "base64";
 }
 
-// A vector may be cut only if its model was trained so that the first numbers stand by themselves, and no file says that.
+// A vector may be cut only if its model was trained so that the first numbers
+// stand by themselves, and no file says that.
 void check_dimensions(Fields& fields, uint32_t width) {
   const auto dimensions = fields.integer("dimensions", 1, INT32_MAX);
   if (!dimensions || *dimensions == width) return;

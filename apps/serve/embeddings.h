@@ -1,4 +1,5 @@
-// /v1/embeddings: the body becomes requests of the engine that end after their prompts, and their vectors OpenAI's JSON.
+// /v1/embeddings: the body becomes requests of the engine that end after their
+// prompts, and their vectors OpenAI's JSON.
 #pragma once
 
 #include <cstdint>

@@ -6,8 +6,8 @@
 
 namespace tenon::serve {
 
-// These are values. An exception that two threads hold would end on either of them, and its end is counted within the C++ library, where the
-// thread sanitizer does not see that the other one has read it by then.
+// These are values. An exception that two threads hold would end on either of them, and its end is counted within the
+// C++ library, where the thread sanitizer does not see that the other one has read it by then.
 struct Failure {
   unsigned status = 500;  // HTTP knows it.
   std::string message, param, code;

@@ -1,5 +1,5 @@
-// Each getter notes that its field is known. A wrong type or a value out of range makes it throw ApiError with the field's
-// name. It takes null for a field that is not there. finish() refuses fields that nobody asked for.
+// Each getter notes that its field is known. A wrong type or a value out of range makes it throw ApiError with the
+// field's name. It takes null for a field that is not there. finish() refuses fields that nobody asked for.
 #include "fields.h"
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Reads the fields of a JSON object, each once and by its type. What nobody has asked for in the end is refused by name.
+// Reads the fields of a JSON object, each once and by its type. What nobody has
+// asked for in the end is refused by name.
 #pragma once
 
 #include <boost/json.hpp>

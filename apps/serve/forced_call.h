@@ -1,5 +1,5 @@
-// A request may demand that its answer is a call of a tool. The prompt then ends with what begins a call in the model's form,
-// and the rest of the answer matches a JSON Schema: the tool's name, and arguments as the tool describes them.
+// A request may demand that its answer is a call of a tool. The prompt then ends with what begins a call in the model's
+// form, and the rest of the answer matches a JSON Schema: the tool's name, and arguments as the tool describes them.
 #pragma once
 
 #include <boost/json.hpp>

@@ -1,5 +1,5 @@
-// The server tells this of each request's beginning, tokens and end. This counts them with prometheus-cpp's counters, gauges
-// and histograms, and text() writes these for one scrape.
+// The server tells this of each request's beginning, tokens and end. This counts them with prometheus-cpp's counters,
+// gauges and histograms, and text() writes these for one scrape.
 #include "metrics.h"
 
 #include <prometheus/counter.h>

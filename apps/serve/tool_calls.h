@@ -1,5 +1,5 @@
-// Models call tools in forms of their own. Which one a model writes is seen in what its chat template makes of a call; an
-// answer's calls are read by it, while the answer comes.
+// Models call tools in forms of their own. Which one a model writes is seen in what its chat template makes of a call;
+// an answer's calls are read by it, while the answer comes.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ enum class CallFormat : uint8_t {
   kLlama,    // {"name": "f", "parameters": {}}, which is all of the answer
 };
 
-// Renders a conversation with a call, and returns the form in which the call stands there; kNone for any other form, for a
-// template that writes no calls, and for a model without a template.
+// Renders a conversation with a call, and returns the form in which the call stands there; kNone for any other form,
+// for a template that writes no calls, and for a model without a template.
 CallFormat call_format_of(const ChatTemplate* chat, const Tokenizer& tokenizer);
 
 // Returns what begins the calls of a format if it may be a special token, which the text of an answer lacks; else "".
@@ -32,8 +32,8 @@ struct ToolCall {
   std::string name, arguments;  // arguments: JSON
 };
 
-// Takes the text of an answer piece by piece. What is no call stays text, and so does a call that does not end, that is no
-// JSON or that has no name.
+// Takes the text of an answer piece by piece. What is no call stays text, and so does a call that does not
+// end, that is no JSON or that has no name.
 class CallReader {
  public:
   explicit CallReader(CallFormat format) : format_(format) {}
@@ -49,8 +49,8 @@ class CallReader {
   void read_hermes(Piece& piece, bool last);
   void read_mistral(Piece& piece, bool last);
   void read_llama(Piece& piece, bool last);
-  // Moves the text before the marker into the piece, and returns whether the marker is there. White space before the marker
-  // and after a call is left out.
+  // Moves the text before the marker into the piece, and returns whether the marker is there. White space before
+  // the marker and after a call is left out.
   bool skip_to(std::string_view marker, Piece& piece);
   void end(Piece& piece);
 

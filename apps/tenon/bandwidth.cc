@@ -121,8 +121,8 @@ Bandwidth read_bandwidth(uint32_t threads) {
   complete = true;
   started.count_down();
   for (uint32_t pass = 0; pass < kPasses; ++pass) {
-    // The clock is read before the line and not after it: with all cores reading, this thread may be woken when they have long
-    // begun.
+    // The clock is read before the line and not after it: with all cores reading, this
+    // thread may be woken when they have long begun.
     const auto start = std::chrono::steady_clock::now();
     line.arrive_and_wait();
     line.arrive_and_wait();

@@ -19,8 +19,8 @@ struct Bandwidth {
 // parts were written by the threads that read them. The buffer holds 1 GiB, 256 MiB where less than 4 GiB are free.
 Bandwidth read_bandwidth(uint32_t threads);
 
-// Asks the loaded pipeline's device for the rate of its memory; if it has none to give, the pipeline's threads measure the
-// host's. Throws Error.
+// Asks the loaded pipeline's device for the rate of its memory; if it has none to give, the pipeline's
+// threads measure the host's. Throws Error.
 Bandwidth read_bandwidth(const Pipeline& pipeline);
 
 }  // namespace tenon::app

@@ -217,8 +217,8 @@ BenchRow Bench::measure(const BenchPoint& point) {
   return row;
 }
 
-// The rows go to standard output, to something that is no regular file, or to a file that has its name when it is whole. Until
-// then its name ends in ".part", and it can be read while it grows.
+// The rows go to standard output, to something that is no regular file, or to a file that has its name when it is
+// whole. Until then its name ends in ".part", and it can be read while it grows.
 class BenchFile {
  public:
   BenchFile(const std::string& path, bool replace) : path_(path), part_path_(path), replace_(replace) {

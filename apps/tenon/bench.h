@@ -43,7 +43,8 @@ struct BenchRow {
   double share() const;  // the share of the read bandwidth
 };
 
-// Makes `sequences` prompts of `length` tokens each, whose ids are text: they are the same for every pipeline of a model.
+// Makes `sequences` prompts of `length` tokens each, whose ids are text: they
+// are the same for every pipeline of a model.
 std::vector<std::vector<int32_t>> make_prompts(const Engine& engine, uint32_t sequences, uint32_t length);
 
 inline constexpr const char* kWeightBytesMeaning =

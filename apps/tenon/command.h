@@ -60,8 +60,8 @@ void log_message(uint32_t level, const std::string& message);
 // The first Ctrl-C, SIGTERM or SIGHUP asks this token to stop; the second Ctrl-C or SIGTERM ends the process at once
 // and names the components that ran. Throws Error(kIo) where the system has no room for that.
 std::stop_token interruption();
-// Makes the next Ctrl-C the first one again, for tokens taken from now on. After SIGTERM and SIGHUP it returns false and has
-// no effect: the process is to end.
+// Makes the next Ctrl-C the first one again, for tokens taken from now on. After SIGTERM and SIGHUP it returns false
+// and has no effect: the process is to end.
 bool rearm_interruption();
 // Returns the exit code of a process that was asked to stop.
 ExitCode interrupted_code();

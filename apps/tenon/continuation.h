@@ -16,8 +16,8 @@ struct Continuation {
   uint32_t continued = 0;
 };
 
-// Returns the tokens of context + ending. Those that context alone has as well are the context's. Throws Error(kRequest) if nothing
-// is left for the ending, or nothing stands before it.
+// Returns the tokens of context + ending. Those that context alone has as well are the context's. Throws
+// Error(kRequest) if nothing is left for the ending, or nothing stands before it.
 Continuation continuation(const Tokenizer& tokenizer, const std::string& context, const std::string& ending);
 
 struct ContinuationScore {

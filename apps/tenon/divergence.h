@@ -54,7 +54,8 @@ struct DivergenceSpread {
 };
 DivergenceSpread spread(std::vector<double> values);  // `values` is not empty
 
-// Returns the value at (n - 1) * fraction of values in rising order, between neighbours by a straight line; fraction is 0 to 1.
+// Returns the value at (n - 1) * fraction of values in rising order, between
+// neighbours by a straight line; fraction is 0 to 1.
 double quantile(std::span<const double> ascending, double fraction);
 
 // These are taken over negative natural log-likelihoods.
@@ -64,8 +65,8 @@ struct Likelihood {
 
   explicit Likelihood(std::span<const double> values);  // `values` is not empty
   double perplexity() const { return std::exp(mean); }
-  // Returns the standard error of the perplexity, as if tokens were independent of each other: that of the mean, carried
-  // through exp.
+  // Returns the standard error of the perplexity, as if tokens were independent of each
+  // other: that of the mean, carried through exp.
   double standard_error() const { return perplexity() * deviation / std::sqrt(static_cast<double>(count)); }
 };
 

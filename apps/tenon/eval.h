@@ -23,8 +23,8 @@ struct EvalArgs {
   void add_to(CLI::App& command);  // it adds all options but context
 };
 
-// Opens a pipeline that can score texts of `context` tokens, for which its cache has room unless the arguments say another
-// capacity. No weights are loaded yet.
+// Opens a pipeline that can score texts of `context` tokens, for which its cache has room unless the arguments say
+// another capacity. No weights are loaded yet.
 std::unique_ptr<Session> open_scoring(const PipelineArgs& args, uint32_t context);
 // Returns the command that measures the same; `words` stand after the pipeline's own.
 std::string eval_line(const Engine& engine, const PipelineArgs& args, const std::string& measure,
@@ -38,11 +38,12 @@ struct Positions {
 };
 // Cuts the scored tokens of a window into `count` ranges, as even as can be.
 std::vector<Positions> cut_positions(uint32_t context, uint32_t count);
-// Picks the values at these positions out of those of all scored tokens; each window's scored ones begin after its middle.
+// Picks the values at these positions out of those of all scored tokens; each
+// window's scored ones begin after its middle.
 std::vector<double> values_at(std::span<const double> values, uint32_t context, Positions at);
 
-// The text's tokens are cut into windows, each `context` long. Where the model begins a text with a token, the text has it, and
-// in each window it stands in the place of the first.
+// The text's tokens are cut into windows, each `context` long. Where the model begins a text with a token, the text has
+// it, and in each window it stands in the place of the first.
 class Windows {
  public:
   Windows(const Tokenizer& tokenizer, const std::string& text, uint32_t context);

@@ -12,8 +12,8 @@
 namespace tenon::app {
 
 // Main calls this once. From then on a signal that would kill the process, and exit() within a component, end it with a
-// message: with kCrashed if a thread is in a component, with kShrunk if pages of a mapped file are gone. A signal elsewhere kills
-// the process as ever, and so does one in a process that was forked.
+// message: with kCrashed if a thread is in a component, with kShrunk if pages of a mapped file are gone. A signal
+// elsewhere kills the process as ever, and so does one in a process that was forked.
 void install_fault_reports();
 
 // Names on standard error the components that threads are in, if there are any. Async-signal-safe.

@@ -25,9 +25,9 @@ class GpuTrace {
   explicit GpuTrace(const GpuTraceOptions& options = {})
       : options_(options), runs_(options.keep_steps), kernels_(options.library) {}
 
-  // It is called once the pipeline is loaded. It records what that runs while the recorder captures; unless steps are kept, these are
-  // up to kMaxRuns runs of programs. The first of each program launches its ops one by one, to learn which kernels are whose.
-  // The recorder, and this, outlive the pipeline.
+  // It is called once the pipeline is loaded. It records what that runs while the recorder captures; unless steps are
+  // kept, these are up to kMaxRuns runs of programs. The first of each program launches its ops one by one, to learn
+  // which kernels are whose. The recorder, and this, outlive the pipeline.
   void attach(Pipeline& pipeline, const trace::Recorder& recorder);
 
   // See trace::RecorderOptions::decided.

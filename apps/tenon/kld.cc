@@ -1,5 +1,5 @@
-// `tenon eval kld` measures how far a pipeline's distributions are from a baseline's over the same text. Says more than the
-// difference of two perplexities, in which what got better hides what got worse.
+// `tenon eval kld` measures how far a pipeline's distributions are from a baseline's over the same text. Says more than
+// the difference of two perplexities, in which what got better hides what got worse.
 #include <algorithm>
 
 #include "base_file.h"
@@ -30,8 +30,8 @@ struct Comparison {
             values_at(base_likelihood, context, where), values_at(agrees, context, where)};
   }
   double agreement() const { return 100 * Likelihood(agrees).mean; }  // percent
-  // Returns the interval of the ratio of the perplexities, which is that of the mean difference, carried through exp. Tokens
-  // are paired, so it is far narrower than the intervals of the two.
+  // Returns the interval of the ratio of the perplexities, which is that of the mean difference, carried through exp.
+  // Tokens are paired, so it is far narrower than the intervals of the two.
   Interval ratio_interval() const {
     std::vector<double> difference(likelihood);
     for (size_t i = 0; i < difference.size(); ++i) difference[i] -= base_likelihood[i];

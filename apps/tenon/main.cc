@@ -1,5 +1,5 @@
-// The program runs one command. Around every command stand the log, what signals do, and an exit code for each way to end,
-// which `tenon --help` lists. Where memory has run out, nothing allocates any more.
+// The program runs one command. Around every command stand the log, what signals do, and an exit code for each way to
+// end, which `tenon --help` lists. Where memory has run out, nothing allocates any more.
 #include <unistd.h>
 
 #include <csignal>

@@ -1,9 +1,9 @@
 // `tenon model check` says what is wrong with a family's file, and where a model that it claims differs from
 // transformers.
 //
-// The model is opened as the file says, so a key or a tensor that the family does not read, a shape that is not right and
-// an op that is not installed are named first. Then one text goes through both: after every layer the rows are compared,
-// and at the end the logits, in f32 on the CPU. Python is a process of its own that leaves its rows in files.
+// The model is opened as the file says, so a key or a tensor that the family does not read, a shape that is not right
+// and an op that is not installed are named first. Then one text goes through both: after every layer the rows are
+// compared, and at the end the logits, in f32 on the CPU. Python is a process of its own that leaves its rows in files.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -19,8 +19,8 @@ struct SessionArgs {
   // that may not be written, kIo for a session that cannot be read or is damaged.
   void open(std::span<const std::string> inputs, bool force);
   void allow(EngineOptions& options) const;
-  // Looks at them once more when the model is known, before its weights are loaded. Throws Error: kUsage, or kRequest if another
-  // pipeline saved the session.
+  // Looks at them once more when the model is known, before its weights are loaded. Throws Error: kUsage, or
+  // kRequest if another pipeline saved the session.
   void check(const Engine& engine, bool force) const;
   void put_into(Request& request) const;
   // Writes the session that is to be saved, and says so. Throws Error(kIo).

@@ -11,7 +11,8 @@
 namespace tenon::app {
 namespace {
 
-// Returns why the file could not be written: the reason that writing gives now, or gives again if an earlier writing failed.
+// Returns why the file could not be written: the reason that writing gives now, or
+// gives again if an earlier writing failed.
 int reason_of(std::FILE* file) {
   errno = 0;
   if (std::fflush(file) != 0 && errno != 0) return errno;

@@ -11,8 +11,8 @@ inline constexpr uint64_t kPromptBytes = uint64_t{64}
 inline constexpr uint64_t kTextBytes = uint64_t{1}
                                        << 30U;  // no larger text is scored, calibrated with or turned into tokens
 
-// Reads all of the file. Throws Error: kIo with the system's reason, kRequest for more than `limit` bytes, naming the limit.
-// If nobody has opened a pipe for writing, it says on standard error that it waits.
+// Reads all of the file. Throws Error: kIo with the system's reason, kRequest for more than `limit` bytes, naming the
+// limit. If nobody has opened a pipe for writing, it says on standard error that it waits.
 std::string text_of_file(const std::string& path, uint64_t limit = kTextBytes);
 // Reads all of standard input.
 std::string text_of_input(uint64_t limit);

@@ -144,7 +144,8 @@ class Tuning {
     return at_sites(report.groups, [](const profiler::OpGroup& g) { return g.us; });
   }
 
-  // Returns what is lost against the pipeline as the arguments have it: the mean KL divergence and, if there is a bound of it, the SQNR.
+  // Returns what is lost against the pipeline as the arguments have it: the mean KL divergence
+  // and, if there is a bound of it, the SQNR.
   Loss loss(const std::vector<std::string>& set) {
     EvalArgs eval;
     eval.pipeline = with_settings(args_.pipeline, set);

@@ -1,5 +1,5 @@
-// These are the tables of tenon/core/fault.h. They are fixed in size and belong to the process, since a signal handler can neither
-// allocate nor be given an object; an entry is taken by one compare-and-swap and read without any.
+// These are the tables of tenon/core/fault.h. They are fixed in size and belong to the process, since a signal handler
+// can neither allocate nor be given an object; an entry is taken by one compare-and-swap and read without any.
 #include "fault.h"
 
 #include <pthread.h>

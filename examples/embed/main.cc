@@ -1,4 +1,5 @@
-// embed MODEL_OR_PIPELINE PROMPT [TOKENS]: streams a continuation, and tells how sure the model was of it; then two at once.
+// embed MODEL_OR_PIPELINE PROMPT [TOKENS]: streams a continuation, and tells how
+// sure the model was of it; then two at once.
 #include <cmath>
 #include <cstdlib>
 #include <iostream>

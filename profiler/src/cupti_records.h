@@ -24,8 +24,8 @@ class CuptiRecords {
   void append(CuptiRecords&& more);
   // Leaves out what bears a tag that is not wanted, once there is so much that this is worth the time.
   void forget(const KernelRecorder::Wanted& wanted);
-  // Returns the recording with each record's tag (found by the call that it came of) and each wait's device (that of its
-  // context). If calls are nested, only the outermost stays. Calls are wanted only if `calls` is true.
+  // Returns the recording with each record's tag (found by the call that it came of) and each wait's device (that of
+  // its context). If calls are nested, only the outermost stays. Calls are wanted only if `calls` is true.
   KernelRecording finish(bool calls) &&;
 
  private:

@@ -23,8 +23,8 @@ class Deflate {
 
 // Makes one that uses zlib; nullptr without memory.
 std::unique_ptr<Deflate> make_zlib_deflate();
-// Makes one that uses ISA-L, which is four times as fast; nullptr if its library is not installed, or its header was not when
-// this was built.
+// Makes one that uses ISA-L, which is four times as fast; nullptr if its library is not installed,
+// or its header was not when this was built.
 std::unique_ptr<Deflate> make_isal_deflate();
 
 }  // namespace tenon::profiler

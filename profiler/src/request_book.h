@@ -1,10 +1,10 @@
 // This makes slices of requests: one for each wait and each stay in a slot, which has its chunks of prompt and its
 // decoding.
 //
-// A slot is a track, on which one request follows the other. Those that wait share a few tracks: a wait is placed when it
-// has ended, on the first one that is free since it began. Where there is none it is drawn shorter, from when the first of
-// them was free, and its argument `waited_us` alone says how long it was. So 10000 requests take no more tracks than the
-// scheduler has slots, and kMaxQueueLanes.
+// A slot is a track, on which one request follows the other. Those that wait share a few tracks: a wait is placed when
+// it has ended, on the first one that is free since it began. Where there is none it is drawn shorter, from when the
+// first of them was free, and its argument `waited_us` alone says how long it was. So 10000 requests take no more
+// tracks than the scheduler has slots, and kMaxQueueLanes.
 #pragma once
 
 #include <cstdint>

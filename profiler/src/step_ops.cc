@@ -31,8 +31,8 @@ struct Steps {
   }
 };
 
-// Finds the steps of the thread that has most of them: a trace may hold several processes' or the GPU's image of the same
-// steps.
+// Finds the steps of the thread that has most of them: a trace may hold several
+// processes' or the GPU's image of the same steps.
 Steps find_steps(const TraceFile& trace) {
   std::map<uint32_t, std::vector<uint32_t>> by_track;
   for (uint32_t i = 0; i < trace.slices.size(); ++i) {

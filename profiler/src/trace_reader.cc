@@ -1,8 +1,9 @@
-// This makes a TraceFile of a trace in JSON, in the Trace Event Format as Tenon, PyTorch's profiler and others write it: the object form or
-// the array form, which may be cut off.
+// This makes a TraceFile of a trace in JSON, in the Trace Event Format as Tenon, PyTorch's profiler and others write
+// it: the object form or the array form, which may be cut off.
 //
-// Invariants: whatever the bytes are, bytes, depth and strings are bounded by TraceLimits, and the reader ends with a TraceFile or an Error. An event that is
-// malformed is left out and counted by its reason, and never changes another one. Times are in nanoseconds.
+// Invariants: whatever the bytes are, bytes, depth and strings are bounded by TraceLimits, and the reader ends
+// with a TraceFile or an Error. An event that is malformed is left out and counted by its reason, and never
+// changes another one. Times are in nanoseconds.
 #include <algorithm>
 #include <charconv>
 #include <cmath>

@@ -1,7 +1,8 @@
-// This times attention on a GPU: a decode step by context in a captured graph of layers that each have a cache of their
-// own and append to it, the same of many sequences, and prefill by length. It prints every figure that tuning needs, in
-// well under a minute. An argument, decode, codes, sequences, prefill or prefill_codes, leaves out the others; a number may follow
-// sequences. `codes` times int8, fp8 and int4 beside fp16; long steps over them are timed without rope and append, which are the cache's.
+// This times attention on a GPU: a decode step by context in a captured graph of layers that each have a cache of
+// their own and append to it, the same of many sequences, and prefill by length. It prints every figure that tuning
+// needs, in well under a minute. An argument, decode, codes, sequences, prefill or prefill_codes, leaves out the
+// others; a number may follow sequences. `codes` times int8, fp8 and int4 beside fp16; long steps over them are timed
+// without rope and append, which are the cache's.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

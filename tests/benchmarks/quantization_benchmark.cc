@@ -1,8 +1,9 @@
-// This times linear layers of every scheme on one thread. gemv: one row, stored bytes read a second; the small shape
-// lies in caches, the large one (over 32 MB a call for most formats) mostly in memory. gemm: many rows, FLOP a second.
-// Shares are of what one core does at most (peaks.h): in the caches a gemv may pass the memory's. Schemes that multiply x in 16
-// bits by dot products of bytes have a second row, NAME_f32, which is what they do on a machine without these.
-// gemv_memory: copies of a matrix of a model of 1B parameters, more than caches hold, by one thread and by two, each with its own.
+// This times linear layers of every scheme on one thread. gemv: one row, stored bytes read a second; the small
+// shape lies in caches, the large one (over 32 MB a call for most formats) mostly in memory. gemm: many rows, FLOP
+// a second. Shares are of what one core does at most (peaks.h): in the caches a gemv may pass the memory's.
+// Schemes that multiply x in 16 bits by dot products of bytes have a second row, NAME_f32, which is what they do
+// on a machine without these. gemv_memory: copies of a matrix of a model of 1B parameters, more than caches hold,
+// by one thread and by two, each with its own.
 #include <benchmark/benchmark.h>
 
 #include <cstring>

@@ -130,7 +130,8 @@ void span_on_beside_others(benchmark::State& state) {
 }
 BENCHMARK(span_on_beside_others)->Threads(1)->Threads(2)->Threads(4)->Threads(16);
 
-// This measures what a whole request costs the thread that writes: its wait, its slot, two chunks, its decoding and its moments.
+// This measures what a whole request costs the thread that writes: its wait, its slot,
+// two chunks, its decoding and its moments.
 void request_written(benchmark::State& state) {
   const std::string path = std::filesystem::temp_directory_path() / "tenon-requests.json";
   Recorder recorder(kOptions, profiler::make_perfetto_writer({.path = path}));

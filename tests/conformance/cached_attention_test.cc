@@ -1,6 +1,6 @@
-// Keys and values that a cache has coded, step after step, are read alike by attention's own kernels and by the formula, over the
-// cache as it is and over its copy in f32: shapes for which a GPU has kernels of its own. Where there is no GPU, its cases are
-// skipped by name.
+// Keys and values that a cache has coded, step after step, are read alike by attention's own kernels and by the
+// formula, over the cache as it is and over its copy in f32: shapes for which a GPU has kernels of its own. Where there
+// is no GPU, its cases are skipped by name.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -265,7 +265,8 @@ TEST_P(ChannelKeys, OfPromptsBesideFewRows) {
   l.step({0, 1, 290}, within());
 }
 
-// Step after step of up to sixteen rows, over several groups and turns of the tail's pages, with rows that are taken back.
+// Step after step of up to sixteen rows, over several groups and turns of the
+// tail's pages, with rows that are taken back.
 TEST_P(ChannelKeys, OfShortSteps) {
   for (const Shape& s : std::vector<Shape>{{.kv_heads = 2},
                                            {.kv_heads = 2, .cache = {}},

@@ -139,7 +139,8 @@ class CodedTensors : public testing::TestWithParam<Scheme> {
     const std::vector<float> y = site.run(step, false);
     const auto want = site.exact(step, false);
     ASSERT_EQ(y.size(), want.y.size());
-    // On a GPU the values of nf4 are rounded to fp16. On a CPU a number of x may be off by 1 / 65278 of its largest neighbour.
+    // On a GPU the values of nf4 are rounded to fp16. On a CPU a number of x may be
+    // off by 1 / 65278 of its largest neighbour.
     const bool cuda = GetParam().device == "cuda";
     const double tolerance = cuda && GetParam().name == "nf4" ? 3e-4 : cuda ? 2e-5 : 5e-5, least = cuda ? 1e-6 : 2e-5;
     for (size_t i = 0; i < y.size(); ++i)
@@ -222,7 +223,8 @@ Scheme scheme_labelled(const std::string& label) {
   throw std::runtime_error(label);
 }
 
-// Returns the refusal of a matrix of 4 rows of 64 that `damage` was done to, when it is loaded or before; "" if it is taken.
+// Returns the refusal of a matrix of 4 rows of 64 that `damage` was done to, when
+// it is loaded or before; "" if it is taken.
 std::string refusal(const Scheme& scheme, const std::function<void(FileMatrix&)>& damage) {
   SiteCase c = stored_case(scheme, {4}, 64);
   c.stored = [make = c.stored, damage](int64_t n, int64_t k, std::mt19937& random) {

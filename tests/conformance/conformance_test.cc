@@ -30,7 +30,8 @@ std::string letters_of(std::string name) {
   return name;
 }
 
-// ctest starts a process for each case. It loads the case's own component and none of the others, which takes longer than most cases run.
+// ctest starts a process for each case. It loads the case's own component and none of the
+// others, which takes longer than most cases run.
 bool may_run(const ComponentInfo& info) {
   const std::string filter = GTEST_FLAG_GET(filter);
   const std::string one = "All/Conformance.Holds/";

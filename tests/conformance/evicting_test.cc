@@ -1,5 +1,5 @@
-// kv_cache.h2o and kv_cache.snapkv keep what their rules say, beside the rules in float64: a list of positions with their scores for
-// each KV head.
+// kv_cache.h2o and kv_cache.snapkv keep what their rules say, beside the rules in float64: a list of
+// positions with their scores for each KV head.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -219,8 +219,8 @@ TEST_P(Evicting, AForkGoesOnAsItsOriginalWould) {
   }
 }
 
-// Sequences are saved in text, where a prompt has just ended, within a prompt, and cut by a row. Cells that the rule has dropped do
-// not travel.
+// Sequences are saved in text, where a prompt has just ended, within a prompt, and cut by a row. Cells
+// that the rule has dropped do not travel.
 TEST_P(Evicting, AnImportGoesOnAsItsOriginalWould) {
   const KvCacheHost::Shape shape{.rows = kRows, .seqs = 2, .slots = kSlots, .capacity = 500};
   for (const auto& [pieces, text] :
@@ -246,7 +246,8 @@ TEST_P(Evicting, AnImportGoesOnAsItsOriginalWould) {
   }
 }
 
-// These numbers were computed by hand: pool = 3, and of 12 tokens of a prompt 7 stay, the newest 2 and 5 of positions 0 to 9.
+// These numbers were computed by hand: pool = 3, and of 12 tokens of a prompt 7
+// stay, the newest 2 and 5 of positions 0 to 9.
 TEST(SnapKv, KeepsThePeaksWithTheirNeighbours) {
   const Component cache("kv_cache", "snapkv",
                         {{"prompt", int64_t{7}},
@@ -260,8 +261,8 @@ TEST(SnapKv, KeepsThePeaksWithTheirNeighbours) {
     host.weigh([&](uint32_t, uint32_t, uint32_t, uint32_t p) { return peaks.contains(p) ? peaks.at(p) : 0.25F; });
   };
   ASSERT_EQ(host.step({{0, 12}}, random), "");
-  // 4 has the greatest score, 3 and 5 are its neighbours; 8's pool has 7, 8 and 9, of which 8 itself goes last, then the newest. The
-  // newest tokens lend their neighbours nothing.
+  // 4 has the greatest score, 3 and 5 are its neighbours; 8's pool has 7, 8 and 9, of which 8 itself goes last, then
+  // the newest. The newest tokens lend their neighbours nothing.
   weigh({{4, 3.0F}, {8, 2.0F}, {10, 9.0F}});
   ASSERT_EQ(host.step({{0, 1}}, random), "");
   EXPECT_EQ(host.positions(0, 0, 0), (std::vector<uint32_t>{3, 4, 5, 8, 9, 10, 11, 12}));

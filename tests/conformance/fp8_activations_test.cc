@@ -44,7 +44,8 @@ class Fp8Activations : public testing::TestWithParam<const char*> {
   static bool is_cuda() { return GetParam() == std::string("cuda"); }
   // Says whether products of more than 1024 rows are products of codes, as on Hopper.
   static bool multiplies_codes() { return is_cuda() && device("cuda")->table().arch == 90; }
-  // A GPU multiplies many rows in halves, or in e4m3 with sums that its tensor cores add up in some 14 bits for a while.
+  // A GPU multiplies many rows in halves, or in e4m3 with sums that its tensor
+  // cores add up in some 14 bits for a while.
   static double many_rows_tolerance() { return is_cuda() ? 2e-3 : 2e-5; }
   static std::string refusal(const std::string& activations, const SiteCase& site) {
     try {
@@ -75,8 +76,8 @@ void expect_exact(const QuantizedSite& site, const StepCase& step, bool fused, d
   for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], tolerance * want.magnitude[i]) << i;
 }
 
-// y of bare products is what x rounded by a scale a row makes of the weights that the scheme holds: the largest of a row becomes
-// 448 of its scale, and the others the nearest number that e4m3 has, of all that it has.
+// y of bare products is what x rounded by a scale a row makes of the weights that the scheme holds: the largest of a
+// row becomes 448 of its scale, and the others the nearest number that e4m3 has, of all that it has.
 void expect_rounded_by_rows(const QuantizedSite& site, const SiteCase& c, const std::vector<float>& x,
                             double tolerance) {
   static const CodedForm kForm = coded_form("fp8");
@@ -120,8 +121,9 @@ TEST_P(Fp8Activations, HaveAScaleARow) {
   }
 }
 
-// More than 1024 rows are multiplied as codes where the GPU can: then weights are read as they are packed and as codes, of which
-// a matrix has whole sixteens of rows and whole sixty-fours of columns. 2100 rows of 40 columns are sums of two pieces, which read codes each.
+// More than 1024 rows are multiplied as codes where the GPU can: then weights are read as they are packed and as
+// codes, of which a matrix has whole sixteens of rows and whole sixty-fours of columns. 2100 rows of 40 columns are
+// sums of two pieces, which read codes each.
 TEST_P(Fp8Activations, HaveAScaleARowOfMany) {
   const auto hold = [](std::vector<float> file, int64_t k) {
     for (size_t at = 0; at < file.size(); at += static_cast<size_t>(k)) {
@@ -149,8 +151,8 @@ TEST_P(Fp8Activations, HaveAScaleARowOfMany) {
   }
 }
 
-// With RMSNorm a number may be rounded to the neighbour: of 384 about equal ones that is a sixteenth of one of them, or of one that is
-// larger than most a little more. By the scale of another matrix all would be rounded otherwise.
+// With RMSNorm a number may be rounded to the neighbour: of 384 about equal ones that is a sixteenth of one of them, or
+// of one that is larger than most a little more. By the scale of another matrix all would be rounded otherwise.
 TEST_P(Fp8Activations, AreRoundedAfterTheNorm) {
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{96}, {64, 32}}) {
     const StepCase step{.rows = 6, .live = 5, .pitch = 3, .norm = true};

@@ -40,8 +40,8 @@ FileMatrix int8_matrix(int64_t n, int64_t k, std::mt19937& random) {
   return m;
 }
 
-// Makes a matrix in groups of g: weight u8 (n, p / 2), weight_scale and weight_zero bf16 (n, p / g). A weight is (q - 8) * scale +
-// zero.
+// Makes a matrix in groups of g: weight u8 (n, p / 2), weight_scale and weight_zero bf16 (n, p
+// / g). A weight is (q - 8) * scale + zero.
 FileMatrix int4_matrix(int64_t g, int64_t n, int64_t k, std::mt19937& random) {
   const int64_t groups = (k + g - 1) / g;
   const auto bytes = static_cast<size_t>(groups * g / 2);

@@ -382,7 +382,8 @@ TEST_F(PagedTails, HaveTheMemoryOfAWindow) {
   EXPECT_EQ(table().used_bytes(host_.self(), 100), 100 * codes + 24 * tail);
 }
 
-// A beginning that is found has its newest tokens in fp16: where pages of tails are needed, beginnings that they end are computed anew.
+// A beginning that is found has its newest tokens in fp16: where pages of tails are needed,
+// beginnings that they end are computed anew.
 TEST_F(PagedTails, ABeginningIsFoundAsLongAsItsTailIsThere) {
   write(0, 10, text_);
   EXPECT_EQ(find(text_), 10 * kPage);
@@ -461,8 +462,8 @@ TEST(PagedPool, TakesItsShareWithTheTailsOfAllSlots) {
   EXPECT_GT(host.footprint().store_bytes[0] + page, memory);
 }
 
-// Caches with windows take their share, too: the windows' pools have their full size, and what they leave of the share goes to the
-// others.
+// Caches with windows take their share, too: the windows' pools have their full size, and what
+// they leave of the share goes to the others.
 TEST(PagedPool, TakesItsShareWithTheWindowsOfAllSlots) {
   const Component cache("kv_cache", "paged", {{"pool_memory", 1e-4}});
   const KvCacheHost host(cache, {.rows = 16, .seqs = 4, .slots = 4, .capacity = 256, .window = 24});

@@ -1,5 +1,5 @@
-// A matrix of a published checkpoint that is damaged, or of which config.json says what is not understood, is refused with
-// the tensor or the key, what was found and what would be right.
+// A matrix of a published checkpoint that is damaged, or of which config.json says what is not understood, is refused
+// with the tensor or the key, what was found and what would be right.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

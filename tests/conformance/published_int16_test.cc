@@ -26,7 +26,8 @@ std::unique_ptr<conformance::Component> open(const std::string& scheme, uint64_t
   return std::make_unique<Component>("quantization", scheme, std::vector<Setting>{}, isa);
 }
 
-// Returns the order in which the columns are held: those of a group lie side by side, where the file numbers the group of each.
+// Returns the order in which the columns are held: those of a group lie side by side,
+// where the file numbers the group of each.
 std::vector<size_t> order_of(const SiteCase& c) {
   std::vector<size_t> order(static_cast<size_t>(c.k));
   std::iota(order.begin(), order.end(), size_t{0});
@@ -41,8 +42,8 @@ std::vector<size_t> order_of(const SiteCase& c) {
   return order;
 }
 
-// A row of x becomes this: of each 32 numbers, in the order in which they are held, the largest is 32639 steps, and the others
-// are whole numbers of them.
+// A row of x becomes this: of each 32 numbers, in the order in which they are held, the largest is 32639 steps,
+// and the others are whole numbers of them.
 std::vector<double> in_16_bits(const float* x, const std::vector<size_t>& order) {
   std::vector<double> held(order.size());
   for (size_t begin = 0; begin < order.size(); begin += 32) {
@@ -91,7 +92,8 @@ class PublishedInt16 : public testing::TestWithParam<PublishedForm> {};
 
 TEST_P(PublishedInt16, IsTheProductOfTheAlgorithm) {
   const PublishedForm& form = GetParam();
-  // Minima are rounded apart from the codes that they are added to. A value of nf4 is off by 8e-6 of the largest at most.
+  // Minima are rounded apart from the codes that they are added to. A value of
+  // nf4 is off by 8e-6 of the largest at most.
   const double share = form.label.find("nf4") != std::string::npos ? 8e-6 : 1e-6;
   for (const auto& [name, isa] : byte_dot_sets()) {
     for (const int64_t k : {128, 384, 1152}) {

@@ -1,5 +1,5 @@
-// Matrices in the forms of published checkpoints are held as they are stored, on every device that is here and with every
-// instruction set. conformance/published_forms.h makes them from the published definitions.
+// Matrices in the forms of published checkpoints are held as they are stored, on every device that is here and with
+// every instruction set. conformance/published_forms.h makes them from the published definitions.
 #include <gtest/gtest.h>
 
 #include <algorithm>

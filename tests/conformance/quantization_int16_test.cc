@@ -56,7 +56,8 @@ constexpr double kTolerance = 4e-5, kLeast = 2e-5;
 class Int16Activations : public testing::TestWithParam<Scheme> {};
 
 TEST_P(Int16Activations, StayNearTheExactProduct) {
-  // Nearly all weights in 1 bit are 0, and a number of x that is small beside its neighbours may meet the only other one.
+  // Nearly all weights in 1 bit are 0, and a number of x that is small beside
+  // its neighbours may meet the only other one.
   const double tolerance = GetParam().label == "uintx_1_64" ? 10 * kTolerance : kTolerance;
   for (const auto& [name, isa] : sets_of(GetParam())) {
     for (const SiteCase& c : sites()) {

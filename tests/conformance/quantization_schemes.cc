@@ -1,6 +1,6 @@
-// This computes what the shipped schemes hold of a matrix of floats: for each scheme its definition is written here once more, a row at
-// a time and without any of the scheme's own code, so that the conformance tests compare a scheme with its definition and not with
-// itself.
+// This computes what the shipped schemes hold of a matrix of floats: for each scheme its definition is written here
+// once more, a row at a time and without any of the scheme's own code, so that the conformance tests compare a scheme
+// with its definition and not with itself.
 #include "quantization_schemes.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// kv_cache.quest chooses the pages that its rule says, beside the rule in float64 over the keys that are stored; and what a row does
-// not read has bounds no larger than what it reads.
+// kv_cache.quest chooses the pages that its rule says, beside the rule in float64 over the keys that are stored; and
+// what a row does not read has bounds no larger than what it reads.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -86,7 +86,8 @@ struct Carried {
   std::vector<uint8_t> state = {};
 };
 
-// Bounds belong to a host, so each step has its own; the state is carried from one to the next. form: TENON_DENSE or TENON_SPARSE.
+// Bounds belong to a host, so each step has its own; the state is carried from one to the
+// next. form: TENON_DENSE or TENON_SPARSE.
 void run_step(const Subject& subject, const RandomStep& step, uint32_t form, Carried& carried) {
   const auto& [p, component, vocab] = subject;
   auto& [texts, state] = carried;

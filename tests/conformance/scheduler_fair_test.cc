@@ -208,8 +208,8 @@ TEST(Fair, PrioritiesComeFirst) {
   EXPECT_THAT(steps.admitted(), ElementsAre(1, 6, 2, 7, 3, 4, 5));
 }
 
-// A client that floods with a higher priority does not starve another one: waiting counts by client, so that the flood's
-// own waiting does not.
+// A client that floods with a higher priority does not starve another one: waiting counts by client,
+// so that the flood's own waiting does not.
 TEST(Fair, WaitingRaisesAClientAndNotAFlood) {
   Steps steps(std::vector<Setting>{{"sequences", 1}, {"fair", true}, {"patience", 20}}, 100);
   steps.ask(200, {.client = 1, .prompt = 10, .priority = 1});

@@ -55,7 +55,8 @@ inline void check(const CudaComponent& attention, const AttentionCase& c, uint32
   expect_close(c, host, host.run(attention, how));
 }
 
-// Runs a case twice, once with the append left to attention. Both must leave the same bytes in the cache. Returns what either run gave.
+// Runs a case twice, once with the append left to attention. Both must leave the same bytes in
+// the cache. Returns what either run gave.
 inline std::pair<std::vector<float>, std::vector<float>> expect_same_cache(const CudaComponent& attention,
                                                                            AttentionCase c, uint32_t seed) {
   const AttentionHost apart(c, seed);

@@ -44,8 +44,8 @@ TEST_F(CudaAttention, DecodesCodesOfEveryShapeOfHeads) {
   }
 }
 
-// Attention itself codes what short steps append, rotated where the cache stores heads so. It puts the codes into the tiles that are
-// multiplied: into those that a warp begins with, and into the cache for those that come later.
+// Attention itself codes what short steps append, rotated where the cache stores heads so. It puts the codes into the
+// tiles that are multiplied: into those that a warp begins with, and into the cache for those that come later.
 TEST_F(CudaAttention, DecodesTheCodesThatItAppends) {
   for (const tenon_format codec : kCodes) {
     for (const uint32_t dim : {64u, 128u, 256u}) {

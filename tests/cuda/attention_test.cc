@@ -142,8 +142,8 @@ TEST_F(CudaAttention, KeepsEveryBitOfARowAmongOthers) {
                               .window = window,
                               .append = append,
                               .rotated = append ? 128 : 0};
-        // With this seed the host's rope in f64 and the GPU's in f32 round every key to the same bf16, which not all have:
-        // a row alone finds the keys before it as the host has rounded them.
+        // With this seed the host's rope in f64 and the GPU's in f32 round every key to the same bf16, which not all
+        // have: a row alone finds the keys before it as the host has rounded them.
         const AttentionHost host(c, before + 1);
         const AttentionHost::Answer together = host.run(*flash_, {.kv_len = 9000, .rows_per_seq = 16});
         ASSERT_EQ(together.fault, "") << to_string(c);

@@ -63,7 +63,8 @@ TEST_P(ManyRows, OfSequencesOfARowEachEqualFloat64) {
   expect_close(fused, fused.run_sequences(7, 7), 7, 2 * many_rows_tolerance());
 }
 
-// Up to four sequences a row has the bits that it has alone; in a program for more, those that it has among others there.
+// Up to four sequences a row has the bits that it has alone; in a program for
+// more, those that it has among others there.
 TEST_P(ManyRows, OfSequencesOfARowEachDoNotDependOnTheOthers) {
   Site site(GetParam(), {{2200}, 1000}, {.norm = true});
   const std::vector<float> drafts = site.run(8), all = site.run_sequences(8, 8);
@@ -133,8 +134,8 @@ TEST_P(ManyRows, OfAChainAreEqualInEveryMode) {
   }
 }
 
-// Between two products rows are halves in the order of the tensor cores: what the first leaves is its y rounded, as far as halves
-// go, and the second makes of it what it makes of the same numbers in f32.
+// Between two products rows are halves in the order of the tensor cores: what the first leaves is its y rounded, as far
+// as halves go, and the second makes of it what it makes of the same numbers in f32.
 TEST_P(ManyRows, PassFromProductToProductTiled) {
   constexpr int64_t kInner = 2304;
   Site first(GetParam(), {{kInner, kInner}, 256}, {.norm = true, .epilogue = {TENON_F_SILU_MUL}});

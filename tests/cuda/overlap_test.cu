@@ -131,7 +131,8 @@ void stay(const StayArgs& a, const cuda::Launch& l) {
     l.ptr<uint32_t>(1));
 }
 
-// Returns how many blocks of two kernels are there at once, in multiprocessors; each kernel has one block for each multiprocessor.
+// Returns how many blocks of two kernels are there at once, in multiprocessors; each
+// kernel has one block for each multiprocessor.
 double together(const cudaDeviceProp& properties, uint32_t first_bytes, uint32_t second_bytes) {
   CudaRecorder host(CudaRecorder::bounds(1));
   const tenon_tid begun = host.store(4), missed = host.store(4);

@@ -81,8 +81,8 @@ TEST_F(CudaPipeline, RunsFoldersThatWereQuantizedBefore) {
   std::filesystem::remove_all(folder);
 }
 
-// A step of 1100 rows multiplies codes of x on Hopper, with silu-multiply's result in halves; the CPU rounds the same x. What differs
-// before it is rounded may become the neighbour, a sixteenth of one number of 288 and more in e4m3.
+// A step of 1100 rows multiplies codes of x on Hopper, with silu-multiply's result in halves; the CPU rounds the same
+// x. What differs before it is rounded may become the neighbour, a sixteenth of one number of 288 and more in e4m3.
 TEST_F(CudaPipeline, RoundsALongPromptAsTheCpuDoes) {
   Request r = request(1);
   r.logprobs = true;
@@ -237,8 +237,8 @@ TEST_F(CudaPipeline, MemoryThatIsGoneWhenItIsLoadedIsAnErrorWithTheFigures) {
   EXPECT_FALSE(open("tiny-gqa-untied", "cuda", kExact)->generate(request()).tokens.empty());
 }
 
-// Prompts of so many rows go through cuBLASLt. What silu makes goes to the next product in the weights' own halves, and in f32
-// where the weights are f32.
+// Prompts of so many rows go through cuBLASLt. What silu makes goes to the next product in the weights' own
+// halves, and in f32 where the weights are f32.
 TEST_F(CudaPipeline, LongPromptsPassHalvesFromSiluToTheNextProduct) {
   Request r = request(2);
   for (int32_t i = 0; i < 1500; ++i) r.tokens.push_back((i * 41 + 7) % 200 + 3);

@@ -351,8 +351,8 @@ class Site {
     return host.f32(y);
   }
 
-  // Computes a row of y in float64, and in `size` how far it may be off for a relative error of 1 of a sum of |w x|, or of
-  // the products that it is the difference of, where weights are integers less a zero point.
+  // Computes a row of y in float64, and in `size` how far it may be off for a relative error of 1 of a sum of |w x|, or
+  // of the products that it is the difference of, where weights are integers less a zero point.
   void exact(int64_t row, std::vector<double>& y, std::vector<double>& size) const {
     const std::vector<float> source = x(row), norm_weight = norm(), b = bias(), add = addend(row + 1);
     std::vector<double> in(source.begin(), source.end());

@@ -70,7 +70,8 @@ TEST(Quantize, WritesFoldersThatRunAsTheirSchemeWould) {
   }
 }
 
-// In the forms of other programs matrices lose as little as with a scale a row; embeddings and the head stay as they were.
+// In the forms of other programs matrices lose as little as with a scale a row;
+// embeddings and the head stay as they were.
 TEST(Quantize, WritesPublishedFormsOfFp8) {
   const std::filesystem::path folder = temporary_folder();
   const std::string text = folder / "text", base = folder / "base", model = golden("tiny-gqa-untied");

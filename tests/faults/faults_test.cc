@@ -6,10 +6,10 @@
 //   - where it ends without one (what failed was not needed): put out what the clean run did;
 //   - leave no file that is half written, none under a temporary name, and what an output file held before.
 //
-// All calls of each kind are tried, and of allocations a fixed share: the first call from each of up to kCallers stacks.
-// TENON_FAULTS=all tries all calls, TENON_FAULTS=N every N-th of what would be tried otherwise, TENON_FAULTS_PART=K/N one
-// of N shares (K from 0) of what that is, for several machines or cores. Under the address sanitizer every 16th is, and a
-// leak is an error as well.
+// All calls of each kind are tried, and of allocations a fixed share: the first call from each of up to kCallers
+// stacks. TENON_FAULTS=all tries all calls, TENON_FAULTS=N every N-th of what would be tried otherwise,
+// TENON_FAULTS_PART=K/N one of N shares (K from 0) of what that is, for several machines or cores. Under the address
+// sanitizer every 16th is, and a leak is an error as well.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -22,8 +22,8 @@ struct Outcome {
   std::string out, err, report;  // the report is that of inject.cc
 };
 
-// Runs the words in `folder` with standard input from the file `input`, and with `environment` besides this process's own.
-// A run that takes too long is killed.
+// Runs the words in `folder` with standard input from the file `input`, and with `environment` besides this process's
+// own. A run that takes too long is killed.
 Outcome run(const Words& words, const fs::path& folder, const fs::path& input, const Words& environment);
 
 // The test program has these folders: inputs are made once, and commands run in `out`. They go with the process.

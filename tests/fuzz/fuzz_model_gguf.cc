@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kWord = 4, kAlignment = 32, kMostData = size_t{256} << 10;
 
-// This finds where the header's numbers are: counts, types, values, dimensions, offsets. It reads as far as the header makes sense.
+// This finds where the header's numbers are: counts, types, values, dimensions, offsets.
+// It reads as far as the header makes sense.
 class Numbers {
  public:
   struct Place {

@@ -1,5 +1,5 @@
-// Checkpoints of all families whose norms have a large epsilon give the logits of transformers: no norm has an epsilon of its own.
-// Those that the other tests run have one so small that a random model hardly feels it.
+// Checkpoints of all families whose norms have a large epsilon give the logits of transformers: no norm has an epsilon
+// of its own. Those that the other tests run have one so small that a random model hardly feels it.
 #include <gtest/gtest.h>
 
 #include <cmath>

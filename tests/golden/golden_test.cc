@@ -28,9 +28,9 @@ struct Case {
   bool routed = false;     // only some schemes have the matrices of experts
 };
 
-// This is a share of the largest logit: how far rounding of weights and activations to this type may take any other.
-// Where the CPU has dot products of bytes, published forms multiply x in 16 bits: each of some ten products in a row is then off by
-// 2e-5 of its size.
+// This is a share of the largest logit: how far rounding of weights and activations to this type may take any
+// other. Where the CPU has dot products of bytes, published forms multiply x in 16 bits: each of some ten products
+// in a row is then off by 2e-5 of its size.
 double tolerance(const Case& c) {
   if (c.dtype != "fp32") return c.dtype == "fp16" ? 1.5e-2 : 4e-2;
   return c.published && c.device == "cpu" && !test::byte_dot_sets().empty() ? 5e-4 : 1e-4;

@@ -1,6 +1,6 @@
-// A mixture whose experts are in GGUF's blocks runs as it is stored: its logits and greedy tokens are those of the file that has the same
-// weights as plain floats. Both files are written as `tenon quantize` writes them. All that is no expert is in F32 in both of them, so that
-// rounding of x does not change which experts a row goes to.
+// A mixture whose experts are in GGUF's blocks runs as it is stored: its logits and greedy tokens are those of the file
+// that has the same weights as plain floats. Both files are written as `tenon quantize` writes them. All that is no
+// expert is in F32 in both of them, so that rounding of x does not change which experts a row goes to.
 #include <gtest/gtest.h>
 
 #include <cmath>

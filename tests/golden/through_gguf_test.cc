@@ -1,6 +1,6 @@
-// Checkpoints of all families go to GGUF in F32 and are read back: logits and greedy tokens stay those of transformers. A
-// checkpoint that says what GGUF has no key for is changed first (converted.py has the changes); then they stay those of the
-// changed folder.
+// Checkpoints of all families go to GGUF in F32 and are read back: logits and greedy tokens stay those of
+// transformers. A checkpoint that says what GGUF has no key for is changed first (converted.py has the changes);
+// then they stay those of the changed folder.
 #include <gtest/gtest.h>
 
 #include <cmath>

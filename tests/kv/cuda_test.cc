@@ -97,7 +97,8 @@ TEST_F(CudaPolicies, SequencesThatShareAFewPagesGetTheTextsThatTheyGetAlone) {
   }
 }
 
-// Prompts are read in single rows and in pieces, and compared with static's, with windows that have left most of the text.
+// Prompts are read in single rows and in pieces, and compared with static's, with
+// windows that have left most of the text.
 TEST_F(CudaPolicies, PagesOfWindowsAreTheCpusInEveryMode) {
   Request r = text(100, 80);
   for (const char* model : {"tiny-gemma3", "tiny-gemma2", "tiny-mistral"}) {
@@ -124,7 +125,8 @@ TEST_F(CudaPolicies, PenaltiesCountWhatWasAdopted) {
   EXPECT_EQ(engine->totals().reused, 96U);
 }
 
-// Prompts of the kernels for long steps and of those for short ones, then decoding over several turns of the tail's pages.
+// Prompts of the kernels for long steps and of those for short ones, then
+// decoding over several turns of the tail's pages.
 TEST_P(CudaScaledCaches, TailsAreTheCpusInEveryMode) {
   for (const char* tail : {"kv_cache.tail=1", "kv_cache.tail=24", "kv_cache.tail=256"}) {
     for (const char* rows : {"scheduler.prefill_rows=16", "scheduler.prefill_rows=64"}) {
@@ -169,7 +171,8 @@ TEST_P(CudaScaledCaches, TailsAreNearerToF32) {
   }
 }
 
-// Keys by channel are those of the CPU, whoever reads them: several groups, cuts of prompts, and drafts that are taken back.
+// Keys by channel are those of the CPU, whoever reads them: several groups, cuts of
+// prompts, and drafts that are taken back.
 TEST_F(CudaPolicies, KeysByChannelAreTheCpusInEveryMode) {
   const Settings channels = {"kv_cache.use=int4", "kv_cache.keys=channel", "kv_cache.capacity=256"};
   for (const Settings& more : std::vector<Settings>{

@@ -142,8 +142,8 @@ TEST(ScaledCaches, TakeHalfTheMemoryOfF16AndAQuarter) {
   EXPECT_EQ(bytes("static"), 100ULL * m.layers * 2 * m.kv_heads * m.head_dim * 2);
 }
 
-// Layers with windows keep that window, and everything where pages are so large that it would be no less: not a bit differs, with
-// drafts that are taken back as well.
+// Layers with windows keep that window, and everything where pages are so large that it would be no less: not a bit
+// differs, with drafts that are taken back as well.
 class WindowsOfLayers : public testing::TestWithParam<const char*> {
  protected:
   static std::unique_ptr<Engine> open(const Settings& settings) {
@@ -196,7 +196,8 @@ TEST_P(WindowsOfLayers, SequencesThatSharePagesGetTheTextsThatTheyGetAlone) {
   expect_shared_pages_give_the_texts_of_static("cpu", GetParam(), {"scheduler.prefill_rows=16"});
 }
 
-// The draft model's cache finds whole pages of 32 tokens: its 64 are what both take, though the other one has the windows of 80 as well.
+// The draft model's cache finds whole pages of 32 tokens: its 64 are what both take, though the
+// other one has the windows of 80 as well.
 TEST_P(WindowsOfLayers, ADraftModelAgreesOnABeginningThatBothHave) {
   const auto engine = open({"kv_cache.use=paged", "scheduler.use=continuous", "scheduler.sequences=2",
                             "draft.pipeline.tokens=2", "draft.pipeline.kv_cache.page_tokens=32"});
@@ -223,8 +224,8 @@ TEST_P(WindowsOfLayers, AConversationGoesOnFromPages) {
   }
 }
 
-// Drafted siblings share a position: what survives is what plain decoding gives, whichever branch it was on, to the last
-// bit of the logits.
+// Drafted siblings share a position: what survives is what plain decoding gives, whichever branch
+// it was on, to the last bit of the logits.
 TEST(Trees, GiveTheBitsOfPlainDecoding) {
   Request r = text(60, 120);
   r.logprobs = true;

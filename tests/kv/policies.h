@@ -92,8 +92,8 @@ inline double divergence(Engine& a, Engine& b, const std::vector<int32_t>& ids) 
   return sum / static_cast<double>(p.size());
 }
 
-// A text's divergence from f32 is below this with a scaled cache: the error of 8-bit floats is some four times that of int8, and
-// the divergence grows with its square.
+// A text's divergence from f32 is below this with a scaled cache: the error of 8-bit floats is some four times that of
+// int8, and the divergence grows with its square.
 inline double most_nats(const std::string& cache) {
   return cache == "int4" ? 1 : cache == "fp8" ? 3e-2 : 1e-3;
 }

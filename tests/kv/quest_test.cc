@@ -93,7 +93,8 @@ TEST(Quest, ItsPlanIsWhatIsAllocated) {
   EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
 }
 
-// `tenon inspect --program` and traces count this: a row reads 48 tokens whatever the context, and two rows of keys for each page.
+// `tenon inspect --program` and traces count this: a row reads 48 tokens whatever the
+// context, and two rows of keys for each page.
 TEST(Quest, AStepOfTextCountsTheBudgetAndTheSummaries) {
   const auto cost = [](const Engine& e, const std::string& name) {
     for (const Program* p : e.pipeline().programs()) {

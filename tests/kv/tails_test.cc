@@ -13,8 +13,9 @@ using testing::HasSubstr;
 class Tails : public testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(All, Tails, testing::Values("int8", "fp8", "int4"));
 
-// A tail is read by position alone: a text is the same to the bit however its prompt is cut, beside other sequences, and with drafts
-// that are taken back. 60 tokens after 100 are several turns of the tail's pages, which have room for 64 cells.
+// A tail is read by position alone: a text is the same to the bit however its prompt is cut, beside
+// other sequences, and with drafts that are taken back. 60 tokens after 100 are several turns of the
+// tail's pages, which have room for 64 cells.
 TEST_P(Tails, DoNotDependOnCutsDraftsOrNeighbours) {
   const std::string use = std::string("kv_cache.use=") + GetParam();
   for (const char* tail : {"kv_cache.tail=1", "kv_cache.tail=24", "kv_cache.tail=256"}) {
@@ -114,7 +115,8 @@ TEST_P(Tails, GoWithLayersThatHaveWindows) {
   }
 }
 
-// In pages a tail is found again with the beginning that it ends, or that is computed anew: not a bit differs from one page a sequence.
+// In pages a tail is found again with the beginning that it ends, or that is computed anew:
+// not a bit differs from one page a sequence.
 TEST_P(Tails, InPagesGiveTheBitsOfOnePageASequence) {
   const std::string use = std::string("kv_cache.use=") + GetParam(),
                     format = std::string("kv_cache.format=") + GetParam();
@@ -157,7 +159,8 @@ TEST(PagedTails, GoWithCodesAlone) {
   }
 }
 
-// Groups of keys are coded from the tail when their last token comes, whoever brings it: over several groups and turns of the tail.
+// Groups of keys are coded from the tail when their last token comes, whoever brings it:
+// over several groups and turns of the tail.
 TEST(ChannelKeys, DoNotDependOnCutsDraftsOrNeighbours) {
   for (const Settings& groups :
        std::vector<Settings>{{"kv_cache.group=32"},

@@ -224,8 +224,8 @@ TEST(Calibration, EndsWithWhatProgressThrows) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 1);
 }
 
-// Every layer costs the run of itself alone, twice, however many are before it: what enters it is made by the one before, and then
-// it is observed. The first rows are those of the embedding.
+// Every layer costs the run of itself alone, twice, however many are before it: what enters it is made by the one
+// before, and then it is observed. The first rows are those of the embedding.
 TEST(Calibration, RunsEachLayerTwice) {
   const ScratchFolder scratch;
   const auto registry = schemes();
@@ -246,8 +246,8 @@ TEST(Calibration, RunsEachLayerTwice) {
   EXPECT_EQ(read, all);
 }
 
-// A run ends while it observes the second layer, whose rows are kept. If they are damaged afterwards, as by a power cut, they are
-// made anew, from the first on.
+// A run ends while it observes the second layer, whose rows are kept. If they are damaged afterwards, as by a power
+// cut, they are made anew, from the first on.
 TEST(Calibration, MakesRowsAnewThatAreNotWhole) {
   const ScratchFolder scratch;
   const auto registry = schemes();

@@ -50,8 +50,8 @@ void look_up(const RowsArgs& a, const sdk::Part& part) {
   }
 }
 
-// T has source(), the format of a matrix's first tensor as cpu::claim_linear() wants it, and what Quantization asks for beside
-// what is here.
+// T has source(), the format of a matrix's first tensor as cpu::claim_linear() wants it, and what
+// Quantization asks for beside what is here.
 template <class T>
 class PlainScheme : public sdk::Quantization<T> {
  public:

@@ -1,5 +1,5 @@
-// These rows are what nf4, fp4, fp8, fp6 and uintx are to hold, from the published definitions alone: every code is tried, in
-// float64. Nothing here is shared with the schemes.
+// These rows are what nf4, fp4, fp8, fp6 and uintx are to hold, from the published definitions alone: every code is
+// tried, in float64. Nothing here is shared with the schemes.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// This finds the installed families, and the one that weights belong to. A family that has the name of the architecture is looked at
-// first; only if it is not there, or does not claim the weights, all of them are read.
+// This finds the installed families, and the one that weights belong to. A family that has the name of the architecture
+// is looked at first; only if it is not there, or does not claim the weights, all of them are read.
 #include <algorithm>
 
 #include "../weights/cut_weights.h"

@@ -58,7 +58,8 @@ struct LayerNumber {
 struct RopeSpec {
   std::string name;
   Number theta;
-  // If config.json does not say it (partial_rotary_factor), so large a share of a head turns; unset: it always turns whole.
+  // If config.json does not say it (partial_rotary_factor), so large a share of a
+  // head turns; unset: it always turns whole.
   std::optional<double> partial = {};
   std::optional<double> original_context = {};  // for longrope, if config.json does not say it; unset: the context
   std::vector<std::string> types = {};          // types of scaling that models of the family may have; none: all
@@ -158,8 +159,8 @@ inline constexpr char kFusedAttention[] = "qkv", kFusedMlp[] = "gate_up";  // th
 std::shared_ptr<const Family> family_for(const Weights& weights,
                                          const std::vector<std::filesystem::path>& model_dirs = {});
 
-// Returns the weights with the family's stacked tensors cut into those of each expert; nullptr if they have none. They borrow
-// `weights`. Throws Error(kModel) for a tensor that cannot be cut so.
+// Returns the weights with the family's stacked tensors cut into those of each expert; nullptr if they have none. They
+// borrow `weights`. Throws Error(kModel) for a tensor that cannot be cut so.
 std::unique_ptr<Weights> cut_stacked(const Family& family, const Weights& weights);
 
 // Reads a family file. Throws Error(kConfig) with everything that is wrong with it.

@@ -16,8 +16,8 @@ std::unique_ptr<Model> build_model(const Family& family, const Weights& weights,
 // Returns how many positions a row of each layer's attention sees, its own included; 0: all before it.
 std::vector<uint32_t> windows_of(const Family& family, const Config& config);
 
-// Returns for each layer what may differ from that of another: whether each block is there, and of attention the window,
-// 0 for one that has room for every text, and which of the block's ropes is taken, 0 for none.
+// Returns for each layer what may differ from that of another: whether each block is there, and of attention the
+// window, 0 for one that has room for every text, and which of the block's ropes is taken, 0 for none.
 std::vector<std::vector<uint32_t>> layer_facts(const Family& family, const Config& config);
 
 }  // namespace tenon::family

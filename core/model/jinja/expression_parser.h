@@ -90,8 +90,8 @@ class ExpressionParser {
   // These are the names varargs, kwargs and caller that were read, for the macros around.
   std::set<std::string> take_special_names() { return std::exchange(special_names_, {}); }
   void add_special_names(std::set<std::string> names) { special_names_.merge(names); }
-  // Ends the parsing: fills what scopes have undefined. Throws SyntaxFailure for unknown filters and tests that a template
-  // always gets to, and for functions that are not supported.
+  // Ends the parsing: fills what scopes have undefined. Throws SyntaxFailure for unknown filters and tests that a
+  // template always gets to, and for functions that are not supported.
   void finish();
 
  private:

@@ -95,7 +95,8 @@ class Lexer {
     at_ += rest.begin;
   }
 
-  // Goes past the end of a comment or block, whose sign comes before `end` if there is one, and the white space after it.
+  // Goes past the end of a comment or block, whose sign comes before `end` if
+  // there is one, and the white space after it.
   bool take_end(std::string_view end) {
     if (is_at("-" + std::string(end))) {
       at_ += 1 + end.size();

@@ -1,6 +1,6 @@
-// These are the methods that chat templates call on texts, lists and maps, in a table by type and name. Each does what Python's does,
-// since the templates are written for Python. It charges the run for its work before it does any, and numbers count characters of
-// UTF-8, not bytes.
+// These are the methods that chat templates call on texts, lists and maps, in a table by type and name. Each does what
+// Python's does, since the templates are written for Python. It charges the run for its work before it does any, and
+// numbers count characters of UTF-8, not bytes.
 #include "methods.h"
 
 #include <algorithm>

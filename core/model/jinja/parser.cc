@@ -1,8 +1,10 @@
-// This parses the statements of a chat template, each by the first word of its tag: for, if, set, macro, call, filter, generation, break
-// and continue. ExpressionParser reads what stands in them. The language is Jinja2's, as far as chat templates use it.
+// This parses the statements of a chat template, each by the first word of its tag: for, if, set, macro, call,
+// filter, generation, break and continue. ExpressionParser reads what stands in them. The language is
+// Jinja2's, as far as chat templates use it.
 //
-// Invariants: a statement is parsed only in a scope (Inner), so that a name that is set in it is not known outside; break and continue
-// stand in a loop of the same scope; and nesting is bounded by ExpressionParser::Level. SyntaxFailure says what is wrong, and where.
+// Invariants: a statement is parsed only in a scope (Inner), so that a name that is set in it is not known outside;
+// break and continue stand in a loop of the same scope; and nesting is bounded by ExpressionParser::Level.
+// SyntaxFailure says what is wrong, and where.
 #include "parser.h"
 
 #include "expression_parser.h"
@@ -24,8 +26,8 @@ class Parser {
  private:
   using Words = std::initializer_list<std::string_view>;
 
-  // While one of these lives, what is read is in a scope of its own: it is not guarded by a condition around, and a jump
-  // leaves only the loops in it.
+  // While one of these lives, what is read is in a scope of its own: it is not guarded by a condition
+  // around, and a jump leaves only the loops in it.
   class Inner {
    public:
     Inner(Parser& parser, bool is_loop)

@@ -2,8 +2,8 @@
 // sandbox that lets nothing change, trim_blocks, lstrip_blocks, break and continue, tojson, raise_exception,
 // strftime_now, generation blocks). What is not supported of Jinja is refused when a template is read.
 //
-// The way of a template: lexer.h -> token_stream.h -> parser.h, expression_parser.h -> statements.h, expressions.h, which
-// run over values (value.h) by the rules of Python (operators.h, methods.h, filters.h, tests.h, python_text.h).
+// The way of a template: lexer.h -> token_stream.h -> parser.h, expression_parser.h -> statements.h, expressions.h,
+// which run over values (value.h) by the rules of Python (operators.h, methods.h, filters.h, tests.h, python_text.h).
 #pragma once
 
 #include <ctime>

@@ -30,7 +30,8 @@ struct Undefined {
   std::shared_ptr<const std::string> why;
 };
 
-// Namespaces belong to the run (see run.h), since they may hold themselves; whatever else a value points to belongs to it.
+// Namespaces belong to the run (see run.h), since they may hold themselves;
+// whatever else a value points to belongs to it.
 class Value {
  public:
   Value() = default;
@@ -89,8 +90,8 @@ class Value {
 };
 
 struct Sequence {
-  // The last four are what range(), items(), keys() and values() of a dictionary give. An iterator, which filters such as
-  // `map` give, has no length and gives each item once.
+  // The last four are what range(), items(), keys() and values() of a dictionary give. An iterator, which filters such
+  // as `map` give, has no length and gives each item once.
   enum class Kind : uint8_t { kList, kTuple, kIterator, kRange, kItems, kKeys, kValues };
   // Throws Failure if it is nested too deeply.
   Sequence(Kind a_kind, Values some);
@@ -112,7 +113,8 @@ Value make_list(Values items);
 Value make_tuple(Values items);
 Value make_iterator(Values items);
 
-// The entries are in the order in which their keys were first set. A key is a text, a number, a boolean, none or a tuple.
+// The entries are in the order in which their keys were first set. A key is a
+// text, a number, a boolean, none or a tuple.
 struct Dict {
   // Sets a key. It is for making a dictionary, which does not change once it is a value. Throws Failure for a key that
   // cannot be one.

@@ -97,8 +97,8 @@ class BpeTokenizer final : public Tokenizer {
     return std::all_of(parts.begin(), parts.end(), [](const TextPart& part) { return part.parse_special; });
   }
 
-  // If only some pieces of the text may hold special tokens, the normalized text no longer tells which: then the names of
-  // normalized special tokens are looked for in the raw text, too.
+  // If only some pieces of the text may hold special tokens, the normalized text no longer tells which: then the names
+  // of normalized special tokens are looked for in the raw text, too.
   const AddedTokenMatcher& raw_matcher(std::span<const TextPart> parts) const {
     return all_special(parts) ? raw_ : raw_and_special_;
   }

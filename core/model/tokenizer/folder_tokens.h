@@ -14,8 +14,9 @@ void state_token(TokenizerJson& file, AddedToken token, const JsonPlace& place);
 // Adds the tokens of added_tokens.json, {"name": id}.
 void add_older_tokens(const JsonPlace& root, TokenizerJson& file);
 
-// Adds the tokens that a key names, "pad_token" and the like, and those in the lists of extra ones. Where both files have a key the
-// map's counts. A token that no file has added so far becomes a special one, under its id of the vocabulary or the next one.
+// Adds the tokens that a key names, "pad_token" and the like, and those in the lists of extra ones. Where
+// both files have a key the map's counts. A token that no file has added so far becomes a special one, under
+// its id of the vocabulary or the next one.
 void add_named_tokens(const JsonPlace& config, const JsonPlace& map, TokenizerJson& file);
 
 // Fails where "split_special_tokens" asks for names of special tokens to be read as text.

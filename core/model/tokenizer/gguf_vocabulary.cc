@@ -102,8 +102,8 @@ void put_tokens(MetadataMap& all, Tokens tokens, size_t rows) {
   all["tokenizer.ggml.token_type"] = std::move(tokens.type);
 }
 
-// Returns the keys that tokenizers of both kinds have. A token that begins every text is BOS, even if the files do not call
-// it so.
+// Returns the keys that tokenizers of both kinds have. A token that begins every text is
+// BOS, even if the files do not call it so.
 MetadataMap common_keys(const Tokenizer& wanted) {
   const TokenizerInfo& info = wanted.info();
   const std::vector<int32_t> around = wanted.encode("");

@@ -1,4 +1,5 @@
-// Pre-tokenizers, as tokenizer.json calls them, are steps that cut a text into the pieces that the model sees one by one.
+// Pre-tokenizers, as tokenizer.json calls them, are steps that cut a text into
+// the pieces that the model sees one by one.
 #pragma once
 
 #include <deque>

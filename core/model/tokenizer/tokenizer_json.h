@@ -11,8 +11,8 @@
 
 namespace tenon::text {
 
-// This is what the file says. Its tokens may be added to before they become parts.vocabulary; parts.info lacks BOS, EOS and
-// chat template, which the file does not have.
+// This is what the file says. Its tokens may be added to before they become parts.vocabulary; parts.info lacks BOS, EOS
+// and chat template, which the file does not have.
 struct TokenizerJson {
   BpeTokenizerParts parts;
   std::vector<std::string> tokens;  // [id]; "" = there is no such token

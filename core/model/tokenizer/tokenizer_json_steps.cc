@@ -1,6 +1,7 @@
-// This reads the sections "normalizer" and "pre_tokenizer" of tokenizer.json into steps that the tokenizer runs in their order. The file's
-// form and the meaning of each type are those of Hugging Face's tokenizers. A type or a value that is not known is an error at its
-// place in the file: nothing is skipped, since a skipped step would give other tokens.
+// This reads the sections "normalizer" and "pre_tokenizer" of tokenizer.json into steps that the tokenizer
+// runs in their order. The file's form and the meaning of each type are those of Hugging Face's
+// tokenizers. A type or a value that is not known is an error at its place in the file: nothing is
+// skipped, since a skipped step would give other tokens.
 #include <algorithm>
 
 #include "onig_pattern.h"

@@ -10,8 +10,8 @@ namespace tenon::text {
 
 enum class Utf8Kind : uint8_t { kCharacter, kIllFormed, kTruncated };
 
-// Returns the first sequence of `bytes` (not empty): a whole character, the maximal subpart of an ill-formed one, or the start
-// of one that the end of the bytes cuts off.
+// Returns the first sequence of `bytes` (not empty): a whole character, the maximal subpart of an ill-formed one, or
+// the start of one that the end of the bytes cuts off.
 struct Utf8Unit {
   uint8_t length;
   Utf8Kind kind;

@@ -114,8 +114,8 @@ void CutWeights::read(const WeightTensor& tensor, uint64_t offset, std::span<std
   }
 }
 
-// Reads whole rows from the row `first` on. Of a transposed tensor the rows' elements of one column stand near each other, so it is
-// read column by column.
+// Reads whole rows from the row `first` on. Of a transposed tensor the rows' elements of one column stand near
+// each other, so it is read column by column.
 void CutWeights::read_rows(const Piece& piece, uint64_t first, std::span<std::byte> out) const {
   const uint64_t rows = out.size() / piece.row_bytes, begin = piece.first + first * piece.row_step;
   if (piece.element_bytes == 0) {

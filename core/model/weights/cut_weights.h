@@ -1,8 +1,8 @@
 // This is a model some of whose tensors are cut: a tensor of all experts (experts, rows, ...) is seen as a tensor for
 // each of them, as models call them.
 //
-// An example with the parts "gate" and "up": gate_up_proj_scales (4, 6, 2) u8 is cut into eight tensors (3, 2), and row i of
-// gate_up_proj.2.up.scales is row 2 i + 1 of the third expert.
+// An example with the parts "gate" and "up": gate_up_proj_scales (4, 6, 2) u8 is cut into eight tensors (3, 2), and row
+// i of gate_up_proj.2.up.scales is row 2 i + 1 of the third expert.
 #pragma once
 
 #include <string>
@@ -22,7 +22,8 @@ struct Cut {
 
 class CutWeights final : public TableWeights {
  public:
-  // The source must outlive it. Throws Error(kModel) for a tensor that cannot be cut so. Tensors that are not there are not cut.
+  // The source must outlive it. Throws Error(kModel) for a tensor that cannot be cut
+  // so. Tensors that are not there are not cut.
   CutWeights(const Weights& source, const std::vector<Cut>& cuts);
 
   const std::byte* mapped(const WeightTensor& tensor) const override;
@@ -32,8 +33,8 @@ class CutWeights final : public TableWeights {
   void release(const WeightTensor& tensor, uint64_t offset, uint64_t bytes) const override;
 
  private:
-  // Row r of a tensor begins at byte first + r * row_step of its source. Its elements stand side by side; or, transposed, they are of
-  // element_bytes, and element c begins c * column_step bytes after it.
+  // Row r of a tensor begins at byte first + r * row_step of its source. Its elements stand side by side; or,
+  // transposed, they are of element_bytes, and element c begins c * column_step bytes after it.
   struct Piece {
     const WeightTensor* source = nullptr;
     uint64_t first = 0, row_bytes = 0, row_step = 0;

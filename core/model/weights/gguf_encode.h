@@ -16,8 +16,8 @@ struct BadWeight {
 
 bool can_encode(tenon_format format);
 
-// Encodes n weights, whole blocks, to n / elements * bytes of tenon_format_block(format). Whatever it accepts reads back
-// finite. Rounding is to the nearest, of plain floats half to even, of blocks' integers half away from zero.
+// Encodes n weights, whole blocks, to n / elements * bytes of tenon_format_block(format). Whatever it accepts reads
+// back finite. Rounding is to the nearest, of plain floats half to even, of blocks' integers half away from zero.
 std::optional<BadWeight> encode_row(tenon_format format, const float* w, size_t n, uint8_t* out);
 
 // Returns the first weight that is NaN or infinite.

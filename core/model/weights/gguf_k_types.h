@@ -6,8 +6,8 @@
 
 namespace tenon::weights {
 
-// They encode 256 finite weights to a block of tenon_format_block(), and return false where the superblock's scale does not
-// fit in fp16.
+// They encode 256 finite weights to a block of tenon_format_block(), and return false where the
+// superblock's scale does not fit in fp16.
 bool encode_q2_k(const float* w, uint8_t* p);
 bool encode_q3_k(const float* w, uint8_t* p);
 bool encode_q4_k(const float* w, uint8_t* p);

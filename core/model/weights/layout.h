@@ -30,11 +30,12 @@ class Findings {
   size_t more_ = 0;
 };
 
-// Returns a name from a file made fit for a message: in quotes, control and non-ASCII bytes as \xNN, cut after 100 bytes.
+// Returns a name from a file made fit for a message: in quotes, control and
+// non-ASCII bytes as \xNN, cut after 100 bytes.
 std::string in_quotes(std::string_view name);
 
-// Returns the bytes of a tensor as stored; nullopt where they do not fit into 63 bits or the innermost dimension is no whole number
-// of blocks. All of `shape` must be >= 0 and `format` known.
+// Returns the bytes of a tensor as stored; nullopt where they do not fit into 63 bits or the innermost dimension is no
+// whole number of blocks. All of `shape` must be >= 0 and `format` known.
 std::optional<uint64_t> stored_bytes(tenon_format format, std::span<const int64_t> shape);
 
 // Returns the alignment that a format's blocks need in memory, 1 to 8.

@@ -8,8 +8,8 @@
 
 namespace tenon::weights {
 
-// Any thread may use it after construction. A file that shrinks while it is mapped faults like any mapping; mapped_file_at() of
-// tenon/core/fault.h names it.
+// Any thread may use it after construction. A file that shrinks while it is mapped faults like any mapping;
+// mapped_file_at() of tenon/core/fault.h names it.
 class MappedFile {
  public:
   // Throws Error(kIo) with the path and the system's reason; anything but a regular file is refused. May be empty.

@@ -76,8 +76,8 @@ constexpr std::string_view kGgufTokenizerKeys[] = {
     "tokenizer.ggml.precompiled_charsmap",
 };
 
-// The PreTrainedConfig of transformers has these beside a model's own fields, or tools around it add them. Every scheme is told of
-// quantization_config.
+// The PreTrainedConfig of transformers has these beside a model's own fields, or tools around it add them.
+// Every scheme is told of quantization_config.
 constexpr std::string_view kConfigKeys[] = {
     "__metadata__*",
     "generation_config.*",

@@ -24,9 +24,9 @@ class MetadataLedger final : public Weights {
  public:
   explicit MetadataLedger(const Weights& source) : source_(source) {}
 
-  // Says what is wrong with each key that was not asked for, is not harmless by its convention, matches none of the patterns
-  // and is not to be ignored. A name to ignore stands for the key of that name and for those below it ("auto_map" for
-  // "auto_map.AutoConfig").
+  // Says what is wrong with each key that was not asked for, is not harmless by its convention, matches none of
+  // the patterns and is not to be ignored. A name to ignore stands for the key of that name and for those below
+  // it ("auto_map" for "auto_map.AutoConfig").
   std::vector<Diagnostic> unknown_keys(std::span<const std::string> harmless,
                                        std::span<const std::string> ignored = {}) const;
   // Says what is wrong with each name to ignore that stands for no such key.

@@ -24,8 +24,8 @@ class ModelWriter {
   virtual uint64_t file_bytes() const = 0;  // the weights' file has so many
 };
 
-// `tensors` have name, format, shape. replace: a file that is there at the end; never a folder. Throws Error(kModel) for
-// a format that the kind of file has not.
+// `tensors` have name, format, shape. replace: a file that is there at the end; never a folder. Throws Error(kModel)
+// for a format that the kind of file has not.
 std::unique_ptr<ModelWriter> write_gguf(const std::filesystem::path& output, const GgufPairs& metadata,
                                         uint64_t alignment, std::vector<WeightTensor> tensors, bool replace = true);
 // Writes a folder with model.safetensors and what else it shall hold, by name.

@@ -165,8 +165,9 @@ void add_config(const fs::path& folder, MetadataMap& metadata) {
   if (is_there(generation)) flatten_json(read_json_object(generation, kMaxConfigBytes), "generation_config.", metadata);
 }
 
-// Programs that quantize have written a bias of zeros for every matrix that they quantized, also where the model has none.
-// Such a bias adds nothing: it is no longer listed, so that it need not be used. The biases of plain matrices stay.
+// Programs that quantize have written a bias of zeros for every matrix that they quantized, also
+// where the model has none. Such a bias adds nothing: it is no longer listed, so that it need not be
+// used. The biases of plain matrices stay.
 void leave_out_zero_biases(const std::vector<MappedFile>& files, Contents& contents) {
   constexpr std::string_view kBias = ".bias";
   std::set<std::string> matrices, plain;  // matrices have tensors beside the bias; plain ones have one called weight

@@ -38,7 +38,8 @@ void unique(const Subject& s) {
   }
 }
 
-// A library is looked for beside the plugin first; after that it may be looked for elsewhere, such as in the CUDA toolkit.
+// A library is looked for beside the plugin first; after that it may be looked
+// for elsewhere, such as in the CUDA toolkit.
 void run_paths(const Subject& s) {
   for (const std::string& paths : ElfFile(s.library).dynamic().run_paths) {
     if (paths.empty() || paths.starts_with("$ORIGIN") || paths.starts_with("${ORIGIN}")) continue;

@@ -1,6 +1,6 @@
 // These checks hand a component the structs of other hosts of the same ABI. Every struct that may grow comes in three
-// sizes: as this host knows it; as an older one does, with the memory after it out of reach; as a newer one does, with more
-// bytes that must neither matter nor change. The answers must be the same.
+// sizes: as this host knows it; as an older one does, with the memory after it out of reach; as a newer one does, with
+// more bytes that must neither matter nor change. The answers must be the same.
 #include <sys/mman.h>
 #include <unistd.h>
 

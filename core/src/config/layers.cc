@@ -1,9 +1,9 @@
-// A configuration is made of layers: configs/default.toml, the user's file, and overrides from the command line. This reads each and
-// merges it into the ones below, key by key.
+// A configuration is made of layers: configs/default.toml, the user's file, and overrides from the command line. This
+// reads each and merges it into the ones below, key by key.
 //
-// Invariants: a key of an upper layer replaces that of a lower one whole, unless both are tables. If a layer names another component
-// than the one below, the parameters of the one below are dropped. Each value keeps the place in a file where it was written. Errors
-// of all layers are collected and thrown together.
+// Invariants: a key of an upper layer replaces that of a lower one whole, unless both are tables. If a layer names
+// another component than the one below, the parameters of the one below are dropped. Each value keeps the place in a
+// file where it was written. Errors of all layers are collected and thrown together.
 #include <dlfcn.h>
 
 #include <array>

@@ -1,8 +1,8 @@
-// This holds the merged document against the schemas of the sections and of the components that it names, and makes a PipelineConfig.
+// This holds the merged document against the schemas of the sections and of the components
+// that it names, and makes a PipelineConfig.
 //
-// Invariants: every key is either taken or reported, with what would be right. All findings are collected and thrown as one
-// Error. A value that is missing has its default, which the schema states, and one without a default is
-// reported.
+// Invariants: every key is either taken or reported, with what would be right. All findings are collected and thrown as
+// one Error. A value that is missing has its default, which the schema states, and one without a default is reported.
 #include <algorithm>
 #include <optional>
 

@@ -54,8 +54,8 @@ bool trips(std::string_view text) {
   return false;
 }
 
-// Finds where a text trips an assertion. The parser only reads forward, so the shortest beginning of the text that trips it
-// ends there.
+// Finds where a text trips an assertion. The parser only reads forward, so the shortest
+// beginning of the text that trips it ends there.
 size_t last_byte_read(const std::string& text) {
   size_t low = 0, high = text.size();
   while (low < high) {

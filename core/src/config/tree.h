@@ -27,8 +27,8 @@ struct Node {
   const Table* table() const { return std::get_if<Table>(&value); }
 };
 
-// Lays the sections of `above` over those of `below`: of a key the upper one holds, arrays are replaced whole, and where a
-// section names another component, what `below` says to the former one is dropped.
+// Lays the sections of `above` over those of `below`: of a key the upper one holds, arrays are replaced whole, and
+// where a section names another component, what `below` says to the former one is dropped.
 void merge_sections(Table& below, Table above);
 
 // Describes a value for messages: 'the string "64"', "the int 64", "an array".

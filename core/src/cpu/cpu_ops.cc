@@ -82,9 +82,9 @@ void mask(const MaskArgs& a, const Part& p) {
   }
 }
 
-// The rows up to the first whose logits are wanted are given. From there on the first child whose token is the one chosen
-// for its parent survives; children stand after their parents, so one pass over the rows finds the path. A choice that is
-// no token is told as it was, and is 0 for everybody after.
+// The rows up to the first whose logits are wanted are given. From there on the first child whose token is the one
+// chosen for its parent survives; children stand after their parents, so one pass over the rows finds the path. A
+// choice that is no token is told as it was, and is 0 for everybody after.
 struct VerifyArgs {
   uint32_t seqs, vocab;
 };
@@ -126,8 +126,8 @@ void verify(const VerifyArgs& a, const Part& p) {
   }
 }
 
-// If a row's numbers are not finite, the host is told so in the place of its token, which verify() wrote. A chunk is a slice
-// of a row; each chunk that finds something says so, and the lower number is the one that stays.
+// If a row's numbers are not finite, the host is told so in the place of its token, which verify() wrote. A chunk is a
+// slice of a row; each chunk that finds something says so, and the lower number is the one that stays.
 struct TellArgs {
   int64_t vocab, stride;  // the vocabulary's size, and the elements from one row of logits to the next
   uint32_t slices, sees_logits;

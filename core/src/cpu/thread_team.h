@@ -1,5 +1,5 @@
-// A team has the threads of the CPU device. They walk a program together: between steps they sleep, within one they spin, since a
-// step has hundreds of phases of a few microseconds.
+// A team has the threads of the CPU device. They walk a program together: between steps they sleep, within one they
+// spin, since a step has hundreds of phases of a few microseconds.
 #pragma once
 
 #include <atomic>

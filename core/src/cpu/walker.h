@@ -33,7 +33,8 @@ class Walker : public Runner {
   void walk(Walk& walk, uint32_t thread);
   // Runs chunks [begin, end) of the phase.
   void run_part(Walk& walk, uint32_t thread, const Cursor& at, uint32_t begin, uint32_t end);
-  // The thread that has ended a phase's last chunk calls this: it tells the watch, and opens the next phase that has chunks.
+  // The thread that has ended a phase's last chunk calls this: it tells the watch,
+  // and opens the next phase that has chunks.
   void complete(Walk& walk, uint32_t thread, Cursor at);
   void open(Walk& walk, Cursor at);
 

@@ -106,7 +106,8 @@ void Engine::Impl::SteppingCall::check_open() const {
   throw Error(ErrorCode::kUsage, std::string(function_) + "(): the engine was destroyed while this call was under way");
 }
 
-// A thread that waited for itself would wait for ever: where a callback destroys the engine, its SteppingCall has the rest.
+// A thread that waited for itself would wait for ever: where a callback destroys
+// the engine, its SteppingCall has the rest.
 void Engine::Impl::close() {
   closed = true;
   for (std::thread::id in; (in = stepping.load()) != std::thread::id() && in != std::this_thread::get_id();) {

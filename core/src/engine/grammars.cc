@@ -69,7 +69,8 @@ void prepare(const GrammarHost& host, const Tokenizer& tokenizer) {
   call.check(host.table().prepare(host.instance.self(), &vocabulary, call.why()), ErrorCode::kPlugin);
 }
 
-// Returns what the handled exception says. Threads that wait for the same grammar throw errors of their own that say so.
+// Returns what the handled exception says. Threads that wait for the same
+// grammar throw errors of their own that say so.
 Status problem_now() {
   try {
     throw;

@@ -27,7 +27,8 @@ class GrammarMatcher {
 
   // The text goes on with a token that ends no text. Throws Error(kPlugin).
   void accept(int32_t token);
-  // Sets the bits of the tokens that may come next, in bits that are 0. Throws Error: kPlugin, kRequest if there is none.
+  // Sets the bits of the tokens that may come next, in bits that are 0. Throws
+  // Error: kPlugin, kRequest if there is none.
   void mask(std::span<uint32_t> bits);
 
  private:

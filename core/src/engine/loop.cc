@@ -234,7 +234,8 @@ void Loop::move_batch_on() {
   }
 }
 
-// Says whether the step has one row of each of its sequences, which all generate, and nothing but tokens is wanted of it.
+// Says whether the step has one row of each of its sequences, which all
+// generate, and nothing but tokens is wanted of it.
 bool Loop::is_plain() const {
   return batch_.prompts == 0 && batch_.drafted == 0 && !batch_.pool && !batch_.want_logits && batch_.mask.empty();
 }
@@ -266,8 +267,8 @@ void Loop::run() {
   end_broken();
 }
 
-// Ends the sequences whose numbers are not finite. All others have what the step gave them by then, since to find the cause is to
-// run rows again.
+// Ends the sequences whose numbers are not finite. All others have what the step gave them by then,
+// since to find the cause is to run rows again.
 void Loop::end_broken() {
   for (const Broken& b : broken_) {
     try {
@@ -335,8 +336,8 @@ void Loop::embed(Sequence& s, uint32_t cached) {
   }
 }
 
-// Gives one sequence what a step made for it: `cached` of its tokens came into the cache, and `chosen` are those that follow, in
-// order. Throws what the request's callbacks throw.
+// Gives one sequence what a step made for it: `cached` of its tokens came into the cache, and `chosen` are those that
+// follow, in order. Throws what the request's callbacks throw.
 void Loop::give(Sequence& s, uint32_t cached, std::span<const Chosen> chosen) {
   const bool in_prompt = s.phase == TENON_SEQUENCE_PROMPT;
   const uint32_t reached = s.most_cached;

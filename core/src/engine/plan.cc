@@ -1,9 +1,9 @@
 // This plans a step: it asks the scheduler who runs in it and with how many rows, and makes room for them in the cache.
 //
-// Invariants: a sequence that has a share has a slot, and the cache has reserved cells for all of its rows. A sequence without room
-// loses its drafts first, then somebody loses a slot, whom the scheduler names; a sequence that finds no room even by itself ends with an
-// error. Pre-empted sequences keep their tokens. A plan may end without a step, but only kFruitlessPlans times in a row for each
-// sequence; after that it is the scheduler's error.
+// Invariants: a sequence that has a share has a slot, and the cache has reserved cells for all of its rows. A sequence
+// without room loses its drafts first, then somebody loses a slot, whom the scheduler names; a sequence that finds no
+// room even by itself ends with an error. Pre-empted sequences keep their tokens. A plan may end without a step, but
+// only kFruitlessPlans times in a row for each sequence; after that it is the scheduler's error.
 #include <algorithm>
 #include <numeric>
 
@@ -98,7 +98,8 @@ void Loop::draft(Sequence& s) {
   s.drafts.resize(pipeline_.propose(s.slot, s.tokens(), s.drafts, s.parents));
 }
 
-// The slot is free again, and what the sequence had in the cache is nobody's: another one, or itself, may find it there.
+// The slot is free again, and what the sequence had in the cache is nobody's:
+// another one, or itself, may find it there.
 void Loop::vacate(Sequence& s) {
   if (s.phase == TENON_SEQUENCE_WAITS) return;
   if (s.kv_len > 0) pipeline_.share(s.slot, s.doubtful ? std::span<const int32_t>() : s.cached());
@@ -121,8 +122,8 @@ void Loop::preempt(Sequence& s, const Preemption& why) {
   vacate(s);
 }
 
-// An answer does not say for whom it pre-empts: the first that loses its slot loses it to the first that is admitted, and
-// so on.
+// An answer does not say for whom it pre-empts: the first that loses its slot loses it
+// to the first that is admitted, and so on.
 [[gnu::noinline]] void Loop::preempt(const Scheduler::Answer& answer) {
   const auto waits = [&](const tenon_share& share) { return entries_[share.sequence].phase == TENON_SEQUENCE_WAITS; };
   auto admitted = std::find_if(answer.shares.begin(), answer.shares.end(), waits);
@@ -136,7 +137,8 @@ void Loop::preempt(Sequence& s, const Preemption& why) {
   }
 }
 
-// Returns how many of a waiting sequence's first tokens need not be computed: the cache may find them, or a saved sequence has them.
+// Returns how many of a waiting sequence's first tokens need not be computed: the cache may
+// find them, or a saved sequence has them.
 Pipeline::Found Loop::beginning(const Sequence& s) const {
   const Pipeline::Found found = pipeline_.find(s.adoptable());
   const uint32_t saved = s.saved_tokens();
@@ -250,8 +252,8 @@ size_t Loop::resting() const {
       std::count_if(running_.begin(), running_.end(), [](const Sequence* s) { return s->rest.rests; }));
 }
 
-// Somebody may rest if the step is to have one row of every sequence that has a slot, and nothing but tokens is wanted of it:
-// a chunk of a prompt waits for nobody, and masks and logits make the host's work a part of the step's time.
+// Somebody may rest if the step is to have one row of every sequence that has a slot, and nothing but tokens is wanted
+// of it: a chunk of a prompt waits for nobody, and masks and logits make the host's work a part of the step's time.
 void Loop::choose_resting(std::span<const tenon_share> shares) {
   if (!rests_.are_on()) return;
   const auto wants_tokens_alone = [&](const tenon_share& share) {

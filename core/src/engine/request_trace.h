@@ -38,7 +38,8 @@ class RequestTrace {
   void admitted(trace::Track& track, const Sequence& s) const {
     record(track, trace::RequestEvent::kAdmitted, s, {s.slot, s.tokens().size(), s.kv_len});
   }
-  // The newest `rows` tokens in its cache are of its prompt, or of what it had before it was pre-empted. begin: the step's.
+  // The newest `rows` tokens in its cache are of its prompt, or of what it had
+  // before it was pre-empted. begin: the step's.
   void prompt(trace::Track& track, const Sequence& s, uint64_t step, uint32_t rows, Clock::time_point begin) const {
     record(track, trace::RequestEvent::kPrompt, s, {since(begin), step, rows, s.kv_len - rows});
   }

@@ -1,6 +1,6 @@
-// This writes and reads session files: a header, the facts as lines of text, the tokens, and the cells, each filled up with
-// zeros to kAlignment. All numbers are little-endian. The header has the sizes of all of them and a checksum of the whole
-// file, so that no byte of it can be another one unnoticed.
+// This writes and reads session files: a header, the facts as lines of text, the tokens, and the cells, each filled up
+// with zeros to kAlignment. All numbers are little-endian. The header has the sizes of all of them and a checksum of
+// the whole file, so that no byte of it can be another one unnoticed.
 #include "tenon/core/saved_sequence.h"
 
 #include <algorithm>

@@ -53,7 +53,8 @@ class Sequence {
   uint32_t tokens_left() const { return limit_ - generated_; }
   uint32_t prompt_size() const { return static_cast<uint32_t>(prompt_size_); }
   std::span<const int32_t> cached() const { return {tokens_.data(), std::min<size_t>(kv_len, tokens_.size())}; }
-  // Another sequence may have computed these tokens for it: not the newest, whose result is wanted. A mean takes all rows.
+  // Another sequence may have computed these tokens for it: not the newest, whose
+  // result is wanted. A mean takes all rows.
   std::span<const int32_t> adoptable() const {
     return {tokens_.data(), request_.embed == Pooling::kMean ? 0 : tokens_.size() - 1};
   }

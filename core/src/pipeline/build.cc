@@ -47,11 +47,11 @@ std::string described(const Instance& instance, const ParamValues& params) {
 
 }  // namespace
 
-// Chooses which batch shapes get a program; a step takes the smallest that fits. A pipeline for one sequence has steps of
-// one row, of its drafts and of a prompt. With several sequences any number of rows comes up, so there are programs of 1,
-// 2, 4, ... rows of three sorts: one row a sequence; drafts to verify; and any mix, for prompts beside sequences that
-// generate. Of the first sort a device with queues has more, since a program takes as long for few live rows as for many:
-// 48, 96, 192, ... rows. Scoring has a program of its own.
+// Chooses which batch shapes get a program; a step takes the smallest that fits. A pipeline for one sequence has steps
+// of one row, of its drafts and of a prompt. With several sequences any number of rows comes up, so there are programs
+// of 1, 2, 4, ... rows of three sorts: one row a sequence; drafts to verify; and any mix, for prompts beside sequences
+// that generate. Of the first sort a device with queues has more, since a program takes as long for few live rows as
+// for many: 48, 96, 192, ... rows. Scoring has a program of its own.
 void Pipeline::Impl::choose_shapes() {
   const uint32_t seqs = std::max(1u, options.sequences), verified = seqs * (1 + draft_tokens);
   const uint32_t prefill = std::max(options.prefill_rows, verified);
@@ -199,8 +199,8 @@ void Pipeline::Impl::declare_draft_model() {
   for (const Decision& d : draft_model->negotiation().decisions()) decisions.push_back(d);
 }
 
-// Text is the same with drafts and without, and beside other sequences and without, as long as a row's result does not depend
-// on the rows beside it.
+// Text is the same with drafts and without, and beside other sequences and without, as long as a row's
+// result does not depend on the rows beside it.
 void Pipeline::Impl::check_drafts() {
   const uint32_t invariant = target.row_invariant_max(), slots = shapes.front().slots,
                  verified = slots * (1 + draft_tokens);

@@ -43,8 +43,8 @@ struct ChainPlace {
   int64_t columns;                           // x has so many
   const AttentionDecl* attention = nullptr;  // fills in the integers of heads
 };
-// Looks up the ops of a chain. Throws Error: kPlugin for an op that is not installed, kModel for arguments that it lacks
-// or does not have.
+// Looks up the ops of a chain. Throws Error: kPlugin for an op that is not installed, kModel for
+// arguments that it lacks or does not have.
 OpChain resolve_chain(const ChainPlace& place, const Chain& chain, Components& components,
                       std::span<const Vector> vectors);
 // Returns the cache's append, with the heads of the layer.

@@ -25,8 +25,8 @@ struct Components {
   Status copy(void* dst, const void* src, uint64_t bytes) const { return context.copy(dst, src, bytes); }
   void copy_now(void* dst, const void* src, uint64_t bytes) const { context.copy_now(dst, src, bytes); }
   const Scheme& scheme_for(const std::string& matrix, const std::string& site) const;
-  // Returns all schemes that are installed for the device, with default parameters, sorted by name; they are made when first
-  // asked for. A scheme that cannot be made so is not among them.
+  // Returns all schemes that are installed for the device, with default parameters, sorted by name; they are made when
+  // first asked for. A scheme that cannot be made so is not among them.
   const std::vector<Scheme>& installed_schemes();
 
   Context& context;

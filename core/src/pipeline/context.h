@@ -1,4 +1,5 @@
-// Models are computed on a context: one device with its queue and its memory, and the host services that components see.
+// Models are computed on a context: one device with its queue and its memory,
+// and the host services that components see.
 #pragma once
 
 #include <functional>

@@ -12,8 +12,8 @@ namespace tenon {
 // Returns the path without its layer's number: "layers.12.mlp" -> "layers.*.mlp".
 std::string without_layer(const std::string& path);
 
-// Gathers decisions that are alike: those of all layers under "layers.*.mlp.down", and where layers differ those of some
-// under "layers.0-3,7.mlp.down".
+// Gathers decisions that are alike: those of all layers under "layers.*.mlp.down", and where layers differ
+// those of some under "layers.0-3,7.mlp.down".
 class DecisionLog {
  public:
   // `name` is the model instance's; all paths begin with it.

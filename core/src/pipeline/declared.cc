@@ -1,5 +1,5 @@
-// The products that a model declares become sites. Those that stand side by side become one site, their chains one chain where
-// they are alike; a site is cut where its scheme changes.
+// The products that a model declares become sites. Those that stand side by side become one site, their chains one
+// chain where they are alike; a site is cut where its scheme changes.
 //
 // A chain stands before the product, after one matrix of a site (`each`), or after the whole site; ops move between
 // these lists and are never in two of them.

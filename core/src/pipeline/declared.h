@@ -133,13 +133,13 @@ class Declared : public Declarations {
   const std::vector<std::pair<std::string, std::string>>& notes() const { return notes_; }
   void refuse(Diagnostic what) { findings_.add(std::move(what)); }
 
-  // Throws Error(kModel) with all that was found wrong with the weights. It is called once the model is made. `harmless` has
-  // patterns of the tensors that may be there without being declared.
+  // Throws Error(kModel) with all that was found wrong with the weights. It is called once the model is made.
+  // `harmless` has patterns of the tensors that may be there without being declared.
   void check(std::span<const std::string> harmless);
   // Makes sites of products that stand side by side, after the model is built. Throws Error: kModel, kPlugin.
   void make_sites();
-  // If a cache keeps keys before rope, the append stands before the ROPE that ended the chain. That ROPE is then for queries
-  // alone, and no scheme is offered it.
+  // If a cache keeps keys before rope, the append stands before the ROPE that ended the chain. That ROPE is then for
+  // queries alone, and no scheme is offered it.
   void append_before_rope(AttentionLayer& layer);
   // Cuts a site where the scheme changes; which ops each group's scheme may claim. `schemes` has one for each matrix.
   void split(Site& site, const std::vector<const Scheme*>& schemes);

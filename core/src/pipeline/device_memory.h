@@ -1,4 +1,5 @@
-// All device memory goes through this: every byte is counted under what it is for, so that the plan can be held against it.
+// All device memory goes through this: every byte is counted under what it is for,
+// so that the plan can be held against it.
 #pragma once
 
 #include <cstdint>

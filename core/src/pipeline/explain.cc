@@ -1,5 +1,5 @@
-// This finds out why a row has no next token: its rows are run again, op by op, and what each op leaves is looked at before
-// another one takes its memory.
+// This finds out why a row has no next token: its rows are run again, op by op, and what each op leaves is
+// looked at before another one takes its memory.
 //
 // The rows of the step alone come first: whatever they did, they do again, over the same cells. If attention is where
 // it begins, then what it read of the cache was not finite, and that may be an earlier row's doing: then the whole

@@ -1,9 +1,10 @@
 // This says when the step after the one that runs is launched: so late that whoever comes meanwhile is in it, and so
 // early that the device does not wait for the host.
 //
-// How long a launch takes the host and when the step will end are not known beforehand. What shows is the slack: how long the
-// host had to wait for the step after it had launched the next one. Where there is more than enough, the next launch is a
-// little later; where there is little, it is sooner, and much sooner where there is none, since then the device waited.
+// How long a launch takes the host and when the step will end are not known beforehand. What shows is the
+// slack: how long the host had to wait for the step after it had launched the next one. Where there is more
+// than enough, the next launch is a little later; where there is little, it is sooner, and much sooner where
+// there is none, since then the device waited.
 #pragma once
 
 #include <algorithm>

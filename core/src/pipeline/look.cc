@@ -86,8 +86,8 @@ Pipeline::Impl::Rows Pipeline::Impl::rows_of(const Program& program, tenon_tid i
   return {data, stride, columns, count};
 }
 
-// Lists the paths of all programs in the order of their ops. A draft model's are not among them: its passes have rows of
-// their own.
+// Lists the paths of all programs in the order of their ops. A draft model's are not among
+// them: its passes have rows of their own.
 std::vector<std::string> Pipeline::Impl::paths_with_results() const {
   std::vector<std::string> paths;
   for (const StepProgram& p : programs) {

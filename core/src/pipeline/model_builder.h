@@ -68,8 +68,8 @@ class ModelBuilder : public StepBuilder {
   }
   void record_step_op(tenon_fop& op, tenon_tid x, tenon_tid y);
   tenon_tid state_records(uint32_t storage, uint64_t record_bytes);
-  // Makes an activation: [rows at hand][columns], between two products as in tenon/sdk/linked_rows.h. Repeated rows are parts
-  // of a tensor of the rows that they were made of, so that whoever looks at rows sees all of them.
+  // Makes an activation: [rows at hand][columns], between two products as in tenon/sdk/linked_rows.h. Repeated rows are
+  // parts of a tensor of the rows that they were made of, so that whoever looks at rows sees all of them.
   tenon_tid new_rows(int64_t columns, const std::string& name, tenon_format format = TENON_F32);
 
  private:

@@ -1,9 +1,10 @@
 // This records attention layers, and what the cache does around them: its beginning of a step, the append of keys and
 // values, and the copy for an attention that cannot read it.
 //
-// A layer becomes: its Q, K and V products; the ops over their heads that nobody claimed, the append among them, where
-// the chain has it; what the cache chooses by the queries, if it does; the copy of the cache, if one is needed; the attention,
-// with the ops at the chain's end that it claimed. The rules are those of tenon/abi/kv_cache.h and tenon/abi/attention.h.
+// A layer becomes: its Q, K and V products; the ops over their heads that nobody claimed, the append among them,
+// where the chain has it; what the cache chooses by the queries, if it does; the copy of the cache, if one is
+// needed; the attention, with the ops at the chain's end that it claimed. The rules are those of
+// tenon/abi/kv_cache.h and tenon/abi/attention.h.
 #include "model_builder.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"

@@ -1,5 +1,5 @@
-// A model instance is one model on a context: its weights under their schemes, its cache and attention, and what was negotiated for them. A
-// pipeline has one that gives the text, and may have a second that drafts for it.
+// A model instance is one model on a context: its weights under their schemes, its cache and attention, and what was
+// negotiated for them. A pipeline has one that gives the text, and may have a second that drafts for it.
 #pragma once
 
 #include <memory>

@@ -1,8 +1,8 @@
 // A negotiation asks about caches, then sites with their schemes, then the formats between sites, then attentions.
 //
 // The order follows from what each answer depends on. The cache's view says whether keys are kept before or after rope,
-// and so whether the append stands before the ROPE in the chain of Q, K and V; schemes are offered that chain; attention
-// is offered what they left of it.
+// and so whether the append stands before the ROPE in the chain of Q, K and V; schemes are offered that chain;
+// attention is offered what they left of it.
 //
 // Invariants:
 //  - A group that is not refused has a claim for every shape, a handle and a footprint; a layer has a claim for every
@@ -298,8 +298,8 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv) {
   for (size_t shape = 0; shape < shapes_.size(); ++shape) {
     const std::vector<tenon_claim>& claims = qkv.groups.front().claims;
     const size_t taken = shape < claims.size() ? qkv.done_after(claims[shape]) : 0;
-    // A cache that chooses by the step's queries wants them turned, and its keys appended, before attention: what is left to claim
-    // stands after the append.
+    // A cache that chooses by the step's queries wants them turned, and its keys appended, before attention: what
+    // is left to claim stands after the append.
     const size_t offered = layer.chooses() ? ops.size() - qkv.for_attention() : taken;
     const std::optional<tenon_claim> claim = claim_of_attention(layer, ChainView(ops, offered), shape);
     if (!claim) return;

@@ -39,8 +39,8 @@ class Negotiation {
 
   // Says whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
   using Observed = std::function<bool(const Site& site)>;
-  // Splits sites by scheme, collects claims, binds, reads footprints. links: see product_links(); the activations between these
-  // may become other than f32. Throws Error with every refusal at once.
+  // Splits sites by scheme, collects claims, binds, reads footprints. links: see product_links(); the activations
+  // between these may become other than f32. Throws Error with every refusal at once.
   void run(const Observed& observed, const std::map<SiteId, SiteId>& links);
 
   void note(const std::string& path, const std::string& text) { log_.note(path, text); }

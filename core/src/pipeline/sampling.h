@@ -1,4 +1,5 @@
-// This has the samplers of a pipeline: their instances, their records by slot, and how a request's own values reach them.
+// This has the samplers of a pipeline: their instances, their records by slot,
+// and how a request's own values reach them.
 #pragma once
 
 #include <span>
@@ -19,7 +20,8 @@ struct ChainLink {
   const tenon_sampler& table() const { return instance.table<tenon_sampler>(); }
 };
 
-// Returns the chain that a configuration names; the last one is the selector. Throws Error if it selects nothing or too early.
+// Returns the chain that a configuration names; the last one is the selector. Throws
+// Error if it selects nothing or too early.
 std::vector<ChainLink> create_samplers(const PipelineConfig& config, Context& context);
 // Makes the storages of the samplers' records and states.
 void declare_samplers(std::vector<ChainLink>& samplers, uint32_t slots, uint32_t vocab, StorageTable& storages);

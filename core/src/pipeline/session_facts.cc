@@ -49,8 +49,8 @@ uint64_t with_tensor(uint64_t hash, const Weights& weights, const WeightTensor& 
   return hash;
 }
 
-// Tells models apart: all that the file says of the model, the names and shapes of its tensors, and a little of each tensor. Whatever
-// the tokenizer is, the tokens themselves are compared.
+// Tells models apart: all that the file says of the model, the names and shapes of its tensors, and a little of each
+// tensor. Whatever the tokenizer is, the tokens themselves are compared.
 std::string fingerprint(const Weights& weights) {
   uint64_t hash = sdk::detail::kFnvStart;
   for (const std::string& key : weights.metadata_keys()) {

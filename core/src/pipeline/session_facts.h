@@ -8,8 +8,8 @@
 
 namespace tenon {
 
-// Returns the facts of models that were negotiated, whose weights are looked at here and there. draft_model may be nullptr. The
-// caches themselves refuse cells of another format or of other dimensions. Throws Error(kIo).
+// Returns the facts of models that were negotiated, whose weights are looked at here and there. draft_model may be
+// nullptr. The caches themselves refuse cells of another format or of other dimensions. Throws Error(kIo).
 std::vector<SessionFact> session_facts(const ModelInstance& target, const ModelInstance* draft_model);
 
 }  // namespace tenon

@@ -1,10 +1,10 @@
-// This runs one step of a loaded pipeline: it writes the step state, launches the program of the least shape that fits, and reads what
-// was chosen.
+// This runs one step of a loaded pipeline: it writes the step state, launches the program of the least
+// shape that fits, and reads what was chosen.
 //
-// On a device with queues the step after it may be launched ahead, before this one is read, if its rows are this step's moved on by
-// what this one chooses. Invariants: at most one step is ahead, and it is read or dropped before anything else is launched; the next
-// batch takes it only if its tokens, positions and slots are exactly those expected (is_ahead()). Tokens that leave here are within the
-// vocabulary. Thread: the one that calls step().
+// On a device with queues the step after it may be launched ahead, before this one is read, if its rows are this step's
+// moved on by what this one chooses. Invariants: at most one step is ahead, and it is read or dropped before anything
+// else is launched; the next batch takes it only if its tokens, positions and slots are exactly those expected
+// (is_ahead()). Tokens that leave here are within the vocabulary. Thread: the one that calls step().
 #include <algorithm>
 #include <thread>
 
@@ -164,8 +164,8 @@ Status Pipeline::Impl::check_chosen(const StepResult& result) const {
   return {};
 }
 
-// Says whether the step after this one may be launched before this one is read. It is asked for as late as can be: whoever comes
-// until then is in the next step, and would else wait for the end of that one, too.
+// Says whether the step after this one may be launched before this one is read. It is asked for as late as can be:
+// whoever comes until then is in the next step, and would else wait for the end of that one, too.
 bool Pipeline::Impl::wants_ahead(const StepBatch& batch, const GoesOn& goes_on) {
   // A program can be run again as it is only if its rows move on by themselves.
   const bool possible =

@@ -20,10 +20,10 @@ enum class StepKind {
 // that its cache holds what the target's does.
 StepProgram record_step(const ProgramContext& context, const tenon_bounds& bounds, size_t shape, StepKind kind);
 
-// Records a round of speculation as one program. Every sequence has 1 + tokens rows, and only the first one's token is given. The
-// draft model takes the rows one after another, and chooses each next token as the samplers would choose the target's;
-// the target then takes all rows at once, and what it would have chosen itself survives. The last row runs through the
-// draft model for its cache alone, in case that all survive.
+// Records a round of speculation as one program. Every sequence has 1 + tokens rows, and only the first one's token is
+// given. The draft model takes the rows one after another, and chooses each next token as the samplers would choose the
+// target's; the target then takes all rows at once, and what it would have chosen itself survives. The last row runs
+// through the draft model for its cache alone, in case that all survive.
 StepProgram record_round(const ProgramContext& context, const tenon_bounds& bounds, size_t shape);
 
 // Returns the program of the fewest rows that takes the batch; nullptr if none does.

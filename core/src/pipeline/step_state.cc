@@ -12,8 +12,8 @@
 namespace tenon {
 namespace {
 
-// A step that takes longer than kSpin is looked for now and then. To wait for the device itself would be to wait for the step
-// that was launched ahead, too, so it is done only after kPatience, since a step may have failed.
+// A step that takes longer than kSpin is looked for now and then. To wait for the device itself would be to wait for
+// the step that was launched ahead, too, so it is done only after kPatience, since a step may have failed.
 constexpr std::chrono::milliseconds kSpin{2};
 constexpr std::chrono::microseconds kPause{20};
 constexpr std::chrono::seconds kPatience{1};

@@ -12,9 +12,9 @@ namespace tenon {
 // Records the mask op: returns the logits under the masks of their rows.
 tenon_tid record_mask(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits);
 
-// Records the chain of samplers over the logits of the rows at hand; the chosen tokens are TENON_STEP_NEXT. The result is what
-// each of them was given. Throws Error: kConfig for a sampler that cannot work on what the one before it leaves,
-// kPlugin for one that leaves what the next part cannot work on.
+// Records the chain of samplers over the logits of the rows at hand; the chosen tokens are TENON_STEP_NEXT. The result
+// is what each of them was given. Throws Error: kConfig for a sampler that cannot work on what the one before it
+// leaves, kPlugin for one that leaves what the next part cannot work on.
 std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits,
                                                  uint32_t vocab);
 

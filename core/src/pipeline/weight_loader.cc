@@ -12,8 +12,8 @@
 namespace tenon {
 namespace {
 
-// This many bytes of a source are loaded at a time: progress moves, and scratch stays small. Devices with queues take more, so
-// that their copies pay.
+// This many bytes of a source are loaded at a time: progress moves, and scratch stays small. Devices with
+// queues take more, so that their copies pay.
 constexpr uint64_t kChunkBytes = uint64_t{4} << 20, kQueueChunkBytes = uint64_t{32} << 20;
 
 float value_at(tenon_format format, const std::byte* data, size_t i) {
@@ -245,8 +245,8 @@ void WeightLoader::copy_in_place(const Matrix& matrix, int64_t rows, const SiteG
   }
 }
 
-// A call's bytes, once read, are not wanted again soon. It is reported as progress, unless it was all of a tensor, which comes with
-// every call.
+// A call's bytes, once read, are not wanted again soon. It is reported as progress, unless it was all
+// of a tensor, which comes with every call.
 void WeightLoader::release(const std::vector<Piece>& pieces) {
   for (const Piece& p : pieces) {
     if (!p.rows) continue;

@@ -1,4 +1,5 @@
-// Weights come from a model's file into the stores of the sites: their schemes convert them, or use them where they are.
+// Weights come from a model's file into the stores of the sites: their schemes
+// convert them, or use them where they are.
 #pragma once
 
 #include "declared.h"

@@ -26,8 +26,8 @@ class Calibration {
   // Returns the matrices that are encoded together, and the vectors folded with them, in order: those that are only
   // looked up or in no model, each layer, those after all layers.
   std::vector<std::vector<const PlannedTensor*>> batches() const;
-  // Says where the rows that enter layers are kept: a folder that is there once observe() is called, and may have those of an
-  // earlier run.
+  // Says where the rows that enter layers are kept: a folder that is there once observe() is
+  // called, and may have those of an earlier run.
   void keep_rows_in(const std::filesystem::path& folder);
   // Runs the texts through the layers that have no rows kept yet, and then through that of the batch, which is next:
   // matrices that were kept as they are stored, the others as the model has them. read() is called after each window of

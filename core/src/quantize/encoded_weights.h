@@ -10,8 +10,8 @@
 
 namespace tenon {
 
-// These tensors were encoded so far and stand in the place of a matrix's "weight", found by the matrix's name, or in that of a
-// vector, found by the name of its tensor.
+// These tensors were encoded so far and stand in the place of a matrix's "weight", found by the matrix's name, or in
+// that of a vector, found by the name of its tensor.
 struct EncodedTensor {
   WeightTensor tensor;
   std::span<const std::byte> bytes;
@@ -20,7 +20,8 @@ using EncodedTensors = std::map<std::string, std::vector<EncodedTensor>>;
 
 class EncodedWeights final : public weights::TableWeights {
  public:
-  // The description is JSON and seen as the model's quantization_config, unless nothing was encoded. The source and what was encoded outlive it unchanged.
+  // The description is JSON and seen as the model's quantization_config, unless nothing was encoded. The source
+  // and what was encoded outlive it unchanged.
   EncodedWeights(const Weights& source, const EncodedTensors& encoded, const std::string& description);
 
   const std::byte* mapped(const WeightTensor& tensor) const override;

@@ -1,5 +1,6 @@
-// A recorded step shows which products take the result of which module. What an op does to a factor is known of ops of the
-// vocabulary (tenon/abi/program.h), by their names; any other op ends the search, so that nothing is folded through it.
+// A recorded step shows which products take the result of which module. What an op does to a factor
+// is known of ops of the vocabulary (tenon/abi/program.h), by their names; any other op ends the
+// search, so that nothing is folded through it.
 #include "foldings.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// These are the places where the columns of x may be scaled. A scheme that rounds weights may want columns of them larger, and x smaller; see
-// FOLDING in tenon/abi/quantization.h. That changes nothing where x is proportional to weights that stand before it: those
-// are divided, so that a file needs no place for factors.
+// These are the places where the columns of x may be scaled. A scheme that rounds weights may want columns of them
+// larger, and x smaller; see FOLDING in tenon/abi/quantization.h. That changes nothing where x is proportional to
+// weights that stand before it: those are divided, so that a file needs no place for factors.
 #pragma once
 
 #include <cstdint>

@@ -13,15 +13,17 @@
 
 namespace tenon {
 
-// The rows that enter layer N are the file "rows-N": f32 (rows, width), as the machine has them, and a uint64 that is a hash of
-// them. A file appears when it is whole, and takes the place of the one before it. So the disk holds two at most, of
-// 4 * rows * width bytes each; the memory that they are mapped to is the system's to give and take. Nobody waits for the disk: a
-// file that a power cut has left incomplete has another hash. Throws Error(kIo). Thread: one at a time.
+// The rows that enter layer N are the file "rows-N": f32 (rows, width), as the machine has them, and a uint64
+// that is a hash of them. A file appears when it is whole, and takes the place of the one before it. So the
+// disk holds two at most, of 4 * rows * width bytes each; the memory that they are mapped to is the system's to
+// give and take. Nobody waits for the disk: a file that a power cut has left incomplete has another hash.
+// Throws Error(kIo). Thread: one at a time.
 class KeptRows {
  public:
   KeptRows(std::filesystem::path folder, uint64_t rows, uint32_t width);
 
-  // Returns the last layer up to `layer` whose rows are kept; nothing if there is none. A file that is not whole is not counted.
+  // Returns the last layer up to `layer` whose rows are kept; nothing if there is none.
+  // A file that is not whole is not counted.
   std::optional<uint32_t> last_up_to(uint32_t layer);
   // Returns the rows from `first` on that enter the layer, whose file is there. Both begin() and another layer end
   // them.

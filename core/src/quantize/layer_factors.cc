@@ -1,5 +1,5 @@
-// Matrices that take x come from the model as they are, without the factors that other foldings of the layer give their rows:
-// a row's factor changes nothing in how the row is rounded.
+// Matrices that take x come from the model as they are, without the factors that other foldings of the layer give their
+// rows: a row's factor changes nothing in how the row is rounded.
 #include "layer_factors.h"
 
 #include "../../model/weights/tensor_converter.h"

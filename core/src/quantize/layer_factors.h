@@ -12,8 +12,8 @@ namespace tenon {
 
 class LayerFactors {
  public:
-  // Asks the scheme for the factors of every folding of the layer, whose inputs were observed last. Throws Error(kModel) for
-  // weights that are NaN or infinite, what SchemeEncoder::column_factors() throws.
+  // Asks the scheme for the factors of every folding of the layer, whose inputs were observed last. Throws
+  // Error(kModel) for weights that are NaN or infinite, what SchemeEncoder::column_factors() throws.
   LayerFactors(const Weights& model, const QuantizePlan& plan, const Calibration& calibration, int32_t layer);
 
   // Returns nullptr if the matrix has none.

@@ -25,8 +25,8 @@ using InputOf = std::function<MatrixInput(const PlannedTensor& p)>;
 // Reads rows of a tensor as f32: `out` has that many. Throws Error(kModel) for a weight that is NaN or infinite.
 void read_weights(const Weights& model, const WeightTensor& tensor, uint64_t row, uint64_t rows, std::span<float> out);
 
-// Encodes several matrices at a time, one a thread. Throws Error(kModel) for a weight that is NaN or infinite and for what a
-// scheme refuses, and what `put` throws; nothing is under way any more then.
+// Encodes several matrices at a time, one a thread. Throws Error(kModel) for a weight that is NaN or infinite and for
+// what a scheme refuses, and what `put` throws; nothing is under way any more then.
 void encode_matrices(const Weights& model, std::span<const PlannedTensor* const> matrices, const InputOf& input,
                      const PutEncoded& put);
 

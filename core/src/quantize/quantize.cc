@@ -58,7 +58,8 @@ struct Source {
   bool translated() const { return translation.weights != nullptr; }
 };
 
-// Returns how the family of the weights sees them; nullptr: as they are, or they are of no known family, and are written all the same.
+// Returns how the family of the weights sees them; nullptr: as they are, or they are of no
+// known family, and are written all the same.
 std::unique_ptr<Weights> view_of(const Weights& weights, const std::vector<fs::path>& model_dirs) {
   std::shared_ptr<const ModelKind> kind;
   try {

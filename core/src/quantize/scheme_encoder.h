@@ -40,8 +40,8 @@ struct MatrixDescription {
 // Thread: any may call encode(), one at a time for one matrix; one at a time may call the others.
 class SchemeEncoder {
  public:
-  // The configuration is that of a quantization component. The registry outlives it. Throws Error: kUsage for a component that writes no
-  // files, else as Registry::load and Instance do.
+  // The configuration is that of a quantization component. The registry outlives it. Throws Error: kUsage for a
+  // component that writes no files, else as Registry::load and Instance do.
   SchemeEncoder(ComponentConfig config, Registry& registry);
 
   const ComponentConfig& config() const { return config_; }
@@ -50,12 +50,13 @@ class SchemeEncoder {
   bool observes(const ModelMatrix& matrix) const;
   bool scales_columns() const { return observes() && table().column_factors != nullptr; }
 
-  // Returns the description, or the reason of the refusal. Throws Error(kPlugin) for a description that cannot be stored.
+  // Returns the description, or the reason of the refusal. Throws Error(kPlugin)
+  // for a description that cannot be stored.
   std::variant<MatrixDescription, std::string> describe(const ModelMatrix& matrix) const;
   // See tenon_encode. Throws Error: kModel with the scheme's reason where it refuses the numbers, kPlugin.
   void encode(const ModelMatrix& matrix, const tenon_encode& rows) const;
-  // Returns the factors of the columns of matrices that share x; data: the matrices' weights. See tenon_column_factors. Throws
-  // Error(kPlugin) for factors that are no numbers above 0, and for different ones of tied columns.
+  // Returns the factors of the columns of matrices that share x; data: the matrices' weights. See tenon_column_factors.
+  // Throws Error(kPlugin) for factors that are no numbers above 0, and for different ones of tied columns.
   std::vector<float> column_factors(std::span<const ModelMatrix* const> matrices, std::span<const float* const> data,
                                     std::span<const std::byte> observed, std::span<const uint32_t> tied) const;
 

@@ -14,8 +14,8 @@
 
 namespace tenon {
 
-// Layers are numbered as Calibration::batches() has them. A layer's file holds the tensors of its matrices one after the
-// other; it appears when it is whole.
+// Layers are numbered as Calibration::batches() has them. A layer's file holds the tensors of its matrices one
+// after the other; it appears when it is whole.
 class StoredLayers {
  public:
   using Layer = std::vector<const PlannedTensor*>;

@@ -1,5 +1,6 @@
-// This finds the targets of a conversion by the names that a command gives them: formats of GGUF (kFormats) and quantization components
-// that write files. Every setting has to be taken by a component that is used; a setting that none takes is an error, with what there is.
+// This finds the targets of a conversion by the names that a command gives them: formats of GGUF (kFormats) and
+// quantization components that write files. Every setting has to be taken by a component that is used; a setting that
+// none takes is an error, with what there is.
 #include <algorithm>
 #include <set>
 

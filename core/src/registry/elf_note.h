@@ -8,9 +8,9 @@
 
 namespace tenon {
 
-// Returns the library's note; nothing if it has none, and so is no plugin. Its strings are terminated and hold names only.
-// Looks through the sections and, where a tool has stripped those, through the note segments.
-// Throws Error(kPlugin): a note of the wrong size, two that differ, texts that are none.
+// Returns the library's note; nothing if it has none, and so is no plugin. Its strings are terminated and hold names
+// only. Looks through the sections and, where a tool has stripped those, through the note segments. Throws
+// Error(kPlugin): a note of the wrong size, two that differ, texts that are none.
 std::optional<tenon_note> read_note(const ElfFile& file);
 
 }  // namespace tenon

@@ -169,8 +169,8 @@ std::string library_schema_hash(const std::filesystem::path& library) {
 }
 
 const Library& open_library(const std::filesystem::path& canonical, const tenon_note& note) {
-  // The list belongs to the process, as the loader's own does. It is never destroyed, so that no library is unloaded at exit
-  // either.
+  // The list belongs to the process, as the loader's own does. It is never destroyed, so
+  // that no library is unloaded at exit either.
   static std::mutex mutex;
   static auto* const kOpen = new std::map<std::filesystem::path, std::unique_ptr<const Library>>;
   const std::lock_guard lock(mutex);

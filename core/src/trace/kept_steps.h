@@ -32,7 +32,8 @@ class KeptSteps {
   void pass_on(Sink& sink);
 
   uint64_t events_passed() const { return events_passed_; }
-  // These are the ends of the last step that was decided upon, and of the last one that was passed on; -1: there is none.
+  // These are the ends of the last step that was decided upon, and of the last
+  // one that was passed on; -1: there is none.
   int64_t decided_ns() const { return decided_until_ns_; }
   int64_t passed_ns() const { return passed_until_ns_; }
   const Recorder::Kept& counts() const { return counts_; }

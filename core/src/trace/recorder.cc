@@ -2,8 +2,8 @@
 // the records up to there to the sink as events in nanoseconds. A record is always older than the last pair of clocks,
 // so its time is interpolated and never guessed.
 //
-// With keep_steps the drain passes events to KeptSteps, which decides step by step which of them the sink gets. A thread
-// records an event without a lock (track.cc): a full ring refuses the event instead.
+// With keep_steps the drain passes events to KeptSteps, which decides step by step which of them the sink gets. A
+// thread records an event without a lock (track.cc): a full ring refuses the event instead.
 #include <unistd.h>
 
 #include <algorithm>

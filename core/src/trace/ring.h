@@ -19,8 +19,8 @@ namespace tenon::trace {
 
 enum class RecordKind : uint8_t { kSpan, kInstant, kCounter, kRequest };
 
-// A record has 32 bytes. An event with more than one value is followed by records that are nothing but its further values, one with
-// a text by records that are nothing but its length (2 bytes) and its bytes.
+// A record has 32 bytes. An event with more than one value is followed by records that are nothing but its further
+// values, one with a text by records that are nothing but its length (2 bytes) and its bytes.
 struct Record {
   uint64_t begin;  // ticks
   uint64_t end;    // spans: ticks; counters: the double's bits; requests: the id

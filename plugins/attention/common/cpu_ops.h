@@ -1,4 +1,5 @@
-// The attentions on the CPU share this: where rows of q and out lie, and the op that sums softmax weights for the cache.
+// The attentions on the CPU share this: where rows of q and out lie, and the op
+// that sums softmax weights for the cache.
 #pragma once
 
 #include <algorithm>
@@ -55,12 +56,13 @@ inline float* out_of(const ViewArgs& a, const sdk::Part& part, uint32_t row, uin
   return part.ptr<float>(kOut) + row * a.out_row + size_t{head} * a.kv.v.dim;
 }
 
-// By these factors a head's sum of weighted values, and the mean that its result has of the first half, become its result.
+// By these factors a head's sum of weighted values, and the mean that its result
+// has of the first half, become its result.
 struct JoinFactors {
   float own, before;
 };
-// A query head of a row has the greatest of its scores, and the sum of their weights exp(score - top). A half that sees nothing
-// has -infinity and 0.
+// A query head of a row has the greatest of its scores, and the sum of their weights exp(score - top). A
+// half that sees nothing has -infinity and 0.
 struct HeadSums {
   uint32_t row, head;
   float top, sum;

@@ -1,13 +1,15 @@
-// A view with a tail of newest tokens (TENON_KV_RECENT) is read in two halves: first the tail, as a layer with that window would be
-// attended to, then over the rest, which joins the two. Each half is an op like any other, so that whatever reads a view reads a tail.
+// A view with a tail of newest tokens (TENON_KV_RECENT) is read in two halves: first the tail, as a layer with
+// that window would be attended to, then over the rest, which joins the two. Each half is an op like any other, so
+// that whatever reads a view reads a tail.
 //
 //   attention::record_halves(a, call, r, [&](const tenon_attn& a, const tenon_attn_call& c, const Half& half) { ... });
 //
-// For a head of a row the tail leaves m and l: m is the mean of the values that it saw, l the logarithm (to base 2) of the sum of
-// their weights. With the sum s of the rest's weights w and their values v, the result is (sum w v + 2^l m) / (s + 2^l), all of it
-// divided by the greatest weight.
+// For a head of a row the tail leaves m and l: m is the mean of the values that it saw, l the logarithm (to base 2) of
+// the sum of their weights. With the sum s of the rest's weights w and their values v, the result is (sum w v + 2^l m)
+// / (s + 2^l), all of it divided by the greatest weight.
 //
-// An example has a tail of 32 tokens and a row at position 99. The tail's half sees positions 68 to 99, the other one 0 to 67.
+// An example has a tail of 32 tokens and a row at position 99. The tail's half sees
+// positions 68 to 99, the other one 0 to 67.
 #pragma once
 
 #include <algorithm>

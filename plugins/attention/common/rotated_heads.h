@@ -1,5 +1,6 @@
-// This is for views whose keys and values are stored rotated (tenon/sdk/hadamard.h): queries are rotated before attention, by an
-// op of their own, and the means of values after it. So every attention reads such views, and its kernels know nothing of it.
+// This is for views whose keys and values are stored rotated (tenon/sdk/hadamard.h): queries are rotated
+// before attention, by an op of their own, and the means of values after it. So every attention reads such
+// views, and its kernels know nothing of it.
 //
 //   attention::record_rotated(a, call, r, emit, [&](const tenon_attn_call& c) { ... });    in record()
 //

@@ -4,9 +4,9 @@
 //   return attention::claim_view(a, kv);                            in claim(), before what is the attention's own
 //   static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, half, r);   in record()
 //
-// An example: 32 query heads that share 8 KV heads of 128 dimensions, 200 rows in a program, fp16 keys and values. A row
-// of q and of out are 4096 floats; group is 4. An op whose query heads share what is read costs 8 * 2 * 128 * 2 bytes
-// for each token that a row attends to, one whose query heads do not share it four times as much.
+// An example: 32 query heads that share 8 KV heads of 128 dimensions, 200 rows in a program, fp16 keys and values. A
+// row of q and of out are 4096 floats; group is 4. An op whose query heads share what is read costs 8 * 2 * 128 * 2
+// bytes for each token that a row attends to, one whose query heads do not share it four times as much.
 #pragma once
 
 #include <string>
@@ -115,16 +115,16 @@ inline double out_columns(const tenon_attn& a) {
   return double(a.q_heads) * a.v_dim;
 }
 
-// Returns how many tokens a row of any step of these bounds reads at most, because spans are chosen for it or it reads a tail. 0: it
-// reads all that it attends to.
+// Returns how many tokens a row of any step of these bounds reads at most, because spans are chosen for it or it reads
+// a tail. 0: it reads all that it attends to.
 inline double tokens_chosen(const tenon_attn& a, const Half& half, const tenon_kv_view& view, const tenon_bounds& b) {
   if (half.joining == kLeaves) return std::min(a.window, b.kv_len);
   const uint64_t most = uint64_t{view.most_spans} * view.span_cells;
   return b.rows_per_seq <= view.chosen_rows && most < b.kv_len ? static_cast<double>(most) : 0;
 }
 
-// Returns the cost of an attention op that reads cache_bytes bytes of the cache for each token that a row attends to. Where spans are
-// chosen, it is the cost of a context of more tokens than they have.
+// Returns the cost of an attention op that reads cache_bytes bytes of the cache for each token that a row attends to.
+// Where spans are chosen, it is the cost of a context of more tokens than they have.
 inline tenon_cost view_cost(const tenon_attn& a, const tenon_kv_view& view, const Half& half, const tenon_bounds& b,
                             double cache_bytes) {
   tenon_cost cost{};

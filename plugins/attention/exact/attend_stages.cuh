@@ -1,6 +1,7 @@
-// The stages of attend_kernel (exact.cuh) after a warp has the scores of some cells, in their order: weigh, add values, leave the
-// warp's sums, join the warps and the halves of a view, write. All are inlined; the machine code is that of one function, and
-// it depends on where the kernel has its variables, so these are handed over as structs of references.
+// The stages of attend_kernel (exact.cuh) after a warp has the scores of some cells, in their order:
+// weigh, add values, leave the warp's sums, join the warps and the halves of a view, write. All are
+// inlined; the machine code is that of one function, and it depends on where the kernel has its variables,
+// so these are handed over as structs of references.
 #pragma once
 
 #include "seen.cuh"
@@ -102,7 +103,8 @@ __device__ __forceinline__ void join_halves(const Args& a, const Pointers& p, ui
 struct RowHead {
   uint32_t row, head;
 };
-// Writes a query head's result, (v.dim), and leaves its softmax for the other half and for weights_kernel, if they read it.
+// Writes a query head's result, (v.dim), and leaves its softmax for the other half
+// and for weights_kernel, if they read it.
 __device__ __forceinline__ void write(const Args& a, const Pointers& p, const RowHead& at, const BlockSums& from,
                                       const Softmax& s) {
   const auto [row, head] = at;

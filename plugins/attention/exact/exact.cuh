@@ -125,8 +125,8 @@ __device__ inline bool is_attended(const Args& a, const Pointers& p, uint32_t ro
   return static_cast<uint32_t>(p.seq_row[s + 1] - p.seq_row[s]) <= a.few_rows;
 }
 
-// A block is one query head of one row. Each warp attends to its share of the cells, then the block joins the warps' sums. The
-// stages after the scores are those of attend_stages.cuh.
+// A block is one query head of one row. Each warp attends to its share of the cells, then the block joins the warps'
+// sums. The stages after the scores are those of attend_stages.cuh.
 template <class C>
 __global__ void __launch_bounds__(kThreads)
     attend_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {
@@ -158,8 +158,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The softmax weights of each sequence's last rows, by cell, once their maxima and sums are known. A block is a share of
-// the cells of a KV head of a sequence; a cell is one thread's for all heads of a row.
+// The softmax weights of each sequence's last rows, by cell, once their maxima and sums are known. A block is a share
+// of the cells of a KV head of a sequence; a cell is one thread's for all heads of a row.
 template <class C>
 __global__ void __launch_bounds__(kThreads)
     weights_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {

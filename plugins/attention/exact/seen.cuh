@@ -1,8 +1,9 @@
-// A block of threads finds together what a row of a step sees of a KV view, whatever the view (tenon/abi/kv_cache.h says
-// the rule). This file is a part of exact.cuh.
+// A block of threads finds together what a row of a step sees of a KV view, whatever the view (tenon/abi/kv_cache.h
+// says the rule). This file is a part of exact.cuh.
 //
-// Cells come in lanes: under LINEAR and RING a lane is a position, under TABLE a cell. Which warp takes a lane, and in
-// which order, follows from the lane alone: a row's sums have the same bits alone, among others and in a tree of drafts.
+// Cells come in lanes: under LINEAR and RING a lane is a position, under TABLE a cell. Which warp
+// takes a lane, and in which order, follows from the lane alone: a row's sums have the same bits
+// alone, among others and in a tree of drafts.
 #pragma once
 
 #include <cstdint>
@@ -120,8 +121,9 @@ class Seen {
     return static_cast<uint32_t>(a_.kv.apart() ? p_.place[static_cast<uint32_t>(row) * a_.kv.heads + head_]
                                                : p_.place[row]);
   }
-  // Walks from the row to its first ancestor whose order is its position: that one comes after all rows before it, and its
-  // position is base, or that of the newest old cell. path[i] becomes the row of the position i below the row's own.
+  // Walks from the row to its first ancestor whose order is its position: that one comes after all
+  // rows before it, and its position is base, or that of the newest old cell. path[i] becomes the
+  // row of the position i below the row's own.
   __device__ void walk() {
     if (threadIdx.x == 0) {
       int32_t i = straight_;
@@ -177,8 +179,8 @@ class Seen {
     const int32_t* list = p_.chosen + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);
     return list[0] >= 0 ? list : nullptr;
   }
-  // Makes [from, to) the old lanes of a span. A span that has lanes of the step besides is left to the range of these, which begins
-  // at `step`. Spans are whole turns, so that lanes go together as they would in another step.
+  // Makes [from, to) the old lanes of a span. A span that has lanes of the step besides is left to the range of these,
+  // which begins at `step`. Spans are whole turns, so that lanes go together as they would in another step.
   __device__ void old_cells(uint32_t span, uint32_t& step, uint32_t& from, uint32_t& to) const {
     const uint32_t mixed = static_cast<uint32_t>(kv_len_) / a_.span_cells;
     if (span == mixed) step = span * a_.span_cells;

@@ -1,8 +1,8 @@
-// Phase 0 attends: a work item is a block of rows, a KV head and, where lanes are cut, a split of them. Phase 1 folds the
-// splits of a row together. attend.h says what a lane is and why the bits of a row depend on nothing but the row.
+// Phase 0 attends: a work item is a block of rows, a KV head and, where lanes are cut, a split of them. Phase 1 folds
+// the splits of a row together. attend.h says what a lane is and why the bits of a row depend on nothing but the row.
 //
-// Invariants: splits are folded in growing order, in phase 1 as in attend_whole(); a split that no row of an item sees is left
-// out by both; partial results of one (row, head, split) are written by one work item.
+// Invariants: splits are folded in growing order, in phase 1 as in attend_whole(); a split that no row of an item sees
+// is left out by both; partial results of one (row, head, split) are written by one work item.
 #include "attend.h"
 
 #include <algorithm>
@@ -43,8 +43,8 @@ class Partials {
   Softmax* states_;
 };
 
-// Returns the work item that takes a split. After the sinks' splits they are taken in turns; there are more turns than any
-// rows of one item see splits.
+// Returns the work item that takes a split. After the sinks' splits they are taken in turns; there are more
+// turns than any rows of one item see splits.
 uint32_t item_of(const AttendArgs& a, uint32_t split) {
   return split < a.sink_splits ? split : a.sink_splits + (split - a.sink_splits) % (a.splits - a.sink_splits);
 }

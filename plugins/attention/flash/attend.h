@@ -1,11 +1,12 @@
 // Flash records these ops.
 //
-// Work is cut into blocks of rows, KV heads and, when there are few rows, splits of lanes. A LANE is what a row may see:
-// a position in linear caches and rings, a cell where a table says the positions. A block's queries are all query heads
-// of a KV head for all its rows, so that keys and values are converted once for all of them. Within a split the softmax
-// runs online over blocks of 64 lanes; splits are folded together in order, by phase 1 or, when a work item has all of
-// them, as it goes. Splits and blocks lie at fixed lanes, hence a row's bits depend on neither bounds nor threads nor
-// other rows; and because a branch of a tree is walked by its positions, it gives the bits that it gives as a chain.
+// Work is cut into blocks of rows, KV heads and, when there are few rows, splits of lanes. A LANE is what a row
+// may see: a position in linear caches and rings, a cell where a table says the positions. A block's queries are
+// all query heads of a KV head for all its rows, so that keys and values are converted once for all of them.
+// Within a split the softmax runs online over blocks of 64 lanes; splits are folded together in order, by phase 1
+// or, when a work item has all of them, as it goes. Splits and blocks lie at fixed lanes, hence a row's bits
+// depend on neither bounds nor threads nor other rows; and because a branch of a tree is walked by its positions,
+// it gives the bits that it gives as a chain.
 //
 // The online softmax comes from Milakov and Gimelshein, arXiv:1805.02867; tiles come from Dao et al., arXiv:2205.14135.
 #pragma once

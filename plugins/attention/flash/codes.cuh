@@ -1,13 +1,14 @@
-// Codes of the scaled codecs, int8, fp8 and int4, become fp16 here: eight elements in their order for prefill, and for decoding,
-// where the order is free, the pairs of a word.
+// Codes of the scaled codecs, int8, fp8 and int4, become fp16 here: eight elements in their order for prefill, and for
+// decoding, where the order is free, the pairs of a word.
 //
-// Decoding has codes as they are stored in tiles of two-byte columns (decode_tiles.cuh), of which ldmatrix gives a lane words of
-// two columns: of keys four bytes of a token that follow each other, and in a transposed load of values two bytes of one token and
-// two of the next. A word has kPairs pairs, of the codes at the same place of its two columns: two dimensions of a key, or one
-// dimension of two tokens' values. Products do not care in which order dimensions come if the queries have the same one.
+// Decoding has codes as they are stored in tiles of two-byte columns (decode_tiles.cuh), of which ldmatrix gives a
+// lane words of two columns: of keys four bytes of a token that follow each other, and in a transposed load of values
+// two bytes of one token and two of the next. A word has kPairs pairs, of the codes at the same place of its two
+// columns: two dimensions of a key, or one dimension of two tokens' values. Products do not care in which order
+// dimensions come if the queries have the same one.
 //
-// Example, int8: in a lane 4 g + t, the word of key g and of piece 3, which is the row's bytes 48 to 63, has dimensions 48 + 4t
-// to 48 + 4t + 3, and its pairs are (48 + 4t, 48 + 4t + 2) and (48 + 4t + 1, 48 + 4t + 3).
+// Example, int8: in a lane 4 g + t, the word of key g and of piece 3, which is the row's bytes 48 to 63, has dimensions
+// 48 + 4t to 48 + 4t + 3, and its pairs are (48 + 4t, 48 + 4t + 2) and (48 + 4t + 1, 48 + 4t + 3).
 #pragma once
 
 #include <cuda_fp16.h>
@@ -24,9 +25,9 @@
 
 namespace tenon::flash {
 
-// An element is its cell's scale, times kUnit, times what unpack() and unpack_pairs() make of its code, exactly: fp16 numbers, of which
-// kWhole, a power of two, is about the greatest. unpack() makes eight elements in pairs, number `word` of 16 bytes, which have kEights
-// times eight. Stored is the codec that the cache's own ops store elements in.
+// An element is its cell's scale, times kUnit, times what unpack() and unpack_pairs() make of its code, exactly: fp16
+// numbers, of which kWhole, a power of two, is about the greatest. unpack() makes eight elements in pairs, number
+// `word` of 16 bytes, which have kEights times eight. Stored is the codec that the cache's own ops store elements in.
 template <class C>
 concept Codec = sdk::KvCodec<typename C::Stored> &&
                 requires(const uint32_t (&words)[4], uint32_t word, __half2 (&x)[4], uint32_t (&pairs)[C::kPairs]) {
@@ -74,8 +75,8 @@ struct Int8Bytes {
     }
   }
 };
-// A code has four bits. The lower code of a byte is the last bits of 1024 + code, and the upper one, where it is, the last
-// but four of 64 + code; a code is kBias + q.
+// A code has four bits. The lower code of a byte is the last bits of 1024 + code, and the upper one, where it is, the
+// last but four of 64 + code; a code is kBias + q.
 template <uint32_t kBias>
 struct Nibbles {
   using Stored = sdk::KvI4;

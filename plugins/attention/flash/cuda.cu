@@ -1,5 +1,5 @@
-// Chooses the kernels that do a layer on a GPU and records their ops. Their arguments and operands are set up here, once for
-// all of them.
+// Chooses the kernels that do a layer on a GPU and records their ops. Their arguments and
+// operands are set up here, once for all of them.
 #include <algorithm>
 #include <string>
 
@@ -50,8 +50,8 @@ Appends who_appends(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bo
   return variant == kDecode && b.rows <= kSteadyRows && kv.key_group == 0 && whole ? Appends::kCodes : Appends::kCache;
 }
 
-// Returns how many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. Before codes they norm no
-// heads, and turn only whole ones.
+// Returns how many of the last ops of a chain the fast kernels do: [[[QK_NORM] ROPE] KV_APPEND] [sinks]. Before codes
+// they norm no heads, and turn only whole ones.
 uint32_t claimed(const tenon_attn& a, Appends appends) {
   std::vector<tenon_fop> ops = sdk::ops_of(a.pro);
   const uint32_t sinks = !ops.empty() && ops.back().id == sdk::kAttentionSinks ? 1 : 0;
@@ -230,8 +230,8 @@ struct Recording {
     }
   }
 
-  // Records decoding for the sequences that prefill passes over. Their keys and values are in the cache. Most of them have
-  // one row: that is what blocks are shared out for.
+  // Records decoding for the sequences that prefill passes over. Their keys and values are in the cache. Most of them
+  // have one row: that is what blocks are shared out for.
   void decode_few(const Gpu& gpu) {
     GpuArgs few = args;
     few.append = 0;

@@ -1,6 +1,6 @@
-// One kernel does the attention of steps with at most sixteen rows a sequence: flash decoding (the Flash-Decoding note of Dao et
-// al., 2023). Its naive twins are exact.cuh, which computes the formula in f32, and AttentionHost::expected() of
-// conformance/attention_host.cc, in f64.
+// One kernel does the attention of steps with at most sixteen rows a sequence: flash decoding (the Flash-Decoding note
+// of Dao et al., 2023). Its naive twins are exact.cuh, which computes the formula in f32, and AttentionHost::expected()
+// of conformance/attention_host.cc, in f64.
 //
 // A team takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a sequence; eight
 // where the cache has codes) and one split of the positions (splits.cuh). It is a block, whose four warps walk the split in tiles
@@ -46,7 +46,8 @@ struct Progress {
   uint32_t met = 0;     // it has met others of its cluster so many times
 };
 
-// The team attends to its split, if its queries have so many (`count`), and its cluster folds what all of its teams made of theirs.
+// The team attends to its split, if its queries have so many (`count`), and its cluster
+// folds what all of its teams made of theirs.
 template <class Team>
 __device__ __forceinline__ void attend_and_fold(const Team& team, uint32_t count, Progress& progress) {
   const bool attends = team.split < count;
@@ -80,8 +81,8 @@ __device__ __forceinline__ void attend_alone(const Team& team, Progress& progres
   progress.worked = true;
 }
 
-// The grid has teams of KV heads and of queries along x, sequences along y and splits along z, of which a block takes every
-// gridDim.z-th. Each (x, y) has a counter, which is zero between launches.
+// The grid has teams of KV heads and of queries along x, sequences along y and splits along z, of which a block takes
+// every gridDim.z-th. Each (x, y) has a counter, which is zero between launches.
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
 __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
@@ -106,8 +107,8 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   w.kv_head = item % a.kv.heads;
   w.seq = blockIdx.y;
   w.query = item / a.kv.heads * Shape::kMostQueries;
-  // Loads that do not depend on each other are issued together, and with them those that will most likely come next: a sequence mostly
-  // has the slot and the row of its own number.
+  // Loads that do not depend on each other are issued together, and with them those that will most likely come next: a
+  // sequence mostly has the slot and the row of its own number.
   const uint32_t live = p.live[kLiveSeqs];
   touch(p.seq_row + w.seq);
   touch(p.pos + w.seq);
@@ -203,10 +204,10 @@ uint64_t most_splits(const GpuArgs& a, uint64_t span) {
 
 }  // namespace
 
-// In a step of few rows, the splits of all KV heads are two blocks for every multiprocessor, or three of codes: each works while the
-// others wait for their keys and values. So are those of all sequences in one of many rows, unless each warp is a team and has the
-// ring that its multiprocessor has room for: blocks that find no room would begin when others end. Larger clusters would
-// not fill the GPU.
+// In a step of few rows, the splits of all KV heads are two blocks for every multiprocessor, or three of codes: each
+// works while the others wait for their keys and values. So are those of all sequences in one of many rows, unless each
+// warp is a team and has the ring that its multiprocessor has room for: blocks that find no room would begin when
+// others end. Larger clusters would not fill the GPU.
 void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   constexpr uint32_t kPairs = 1, kHasClusters = 90;
   const uint32_t blocks = team_blocks(a);

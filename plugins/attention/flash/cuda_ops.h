@@ -1,6 +1,7 @@
-// Flash records these ops on a GPU; they share arguments, operands, and the rule which kernels are for which heads.
-// Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the products, whose sums and
-// whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 before they are multiplied, and so do keys by channel.
+// Flash records these ops on a GPU; they share arguments, operands, and the rule which kernels are for which
+// heads. Queries are f32 in memory. Keys and values are fp16 or bf16, and so are the operands of the
+// products, whose sums and whose softmax are f32. int8, fp8 and int4 with scales in fp16 become fp16 before
+// they are multiplied, and so do keys by channel.
 #pragma once
 
 #include <algorithm>
@@ -131,8 +132,8 @@ uint32_t decode_shared_bytes(uint32_t dim);
 uint64_t decode_scratch_bytes(const GpuArgs& a);
 uint64_t decode_zeroed_bytes(const GpuArgs& a);
 
-// These two are for steps of any number of rows. prepare() does rope, append and conversion of the queries; prefill() does attention
-// for sequences of more than few_rows rows. The others are decode's, once everything is appended.
+// These two are for steps of any number of rows. prepare() does rope, append and conversion of the queries; prefill()
+// does attention for sequences of more than few_rows rows. The others are decode's, once everything is appended.
 void prepare(const GpuArgs& a, const cuda::Launch& l);
 void prefill(const GpuArgs& a, const cuda::Launch& l);
 // These prefill through wgmma, for heads of 64 or 128 dimensions on sm_90a.

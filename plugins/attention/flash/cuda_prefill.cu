@@ -1,12 +1,12 @@
-// This does the attention of steps with many rows, on any GPU since sm_80: FlashAttention-2 (Dao, arXiv:2307.08691). A block
-// takes 64 rows of one query head, a warp 16 of them. It also does what comes before it, on any GPU: norm, rope, append, and
-// the queries in the cache's type. The naive twins of both are exact.cuh, which computes the formula in f32, and
-// AttentionHost::expected() of conformance/attention_host.cc, in f64.
+// This does the attention of steps with many rows, on any GPU since sm_80: FlashAttention-2 (Dao, arXiv:2307.08691). A
+// block takes 64 rows of one query head, a warp 16 of them. It also does what comes before it, on any GPU: norm, rope,
+// append, and the queries in the cache's type. The naive twins of both are exact.cuh, which computes the formula in
+// f32, and AttentionHost::expected() of conformance/attention_host.cc, in f64.
 //
-// The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it multiplies
-// keys, the next ones come, and the same of values: by asynchronous copies or, of codecs with scales, through registers, from
-// which they go to shared memory as fp16 when the products of the tile at hand are done. A tile has three stages: scores,
-// softmax, values.
+// The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it
+// multiplies keys, the next ones come, and the same of values: by asynchronous copies or, of codecs with scales,
+// through registers, from which they go to shared memory as fp16 when the products of the tile at hand are done. A tile
+// has three stages: scores, softmax, values.
 #include <algorithm>
 
 #include "codes.cuh"

@@ -1,13 +1,15 @@
-// This does the attention of steps with many rows on Hopper, after FlashAttention-3 (Shah et al., arXiv:2407.08608). Its naive twins are
-// exact.cuh, which computes the formula in f32, and AttentionHost::expected() of conformance/attention_host.cc, in f64.
+// This does the attention of steps with many rows on Hopper, after FlashAttention-3 (Shah et al.,
+// arXiv:2407.08608). Its naive twins are exact.cuh, which computes the formula in f32, and
+// AttentionHost::expected() of conformance/attention_host.cc, in f64.
 //
-// A block takes 128 rows of one query head. A producer fills a ring of K and V tiles of 128 tokens: one thread through the tensor
-// copy engine or, where the cache has codes, a warpgroup that converts them. Two consumer warpgroups take 64 rows each. Within a warpgroup the next tile's scores are computed while the
-// last tile's values are added up, and the two warpgroups take turns to issue their products, so that one's softmax runs
-// beside the other's products. Tiles go from the last position to the first: masks come first.
+// A block takes 128 rows of one query head. A producer fills a ring of K and V tiles of 128 tokens: one thread through
+// the tensor copy engine or, where the cache has codes, a warpgroup that converts them. Two consumer warpgroups take 64
+// rows each. Within a warpgroup the next tile's scores are computed while the last tile's values are added up, and the
+// two warpgroups take turns to issue their products, so that one's softmax runs beside the other's products. Tiles go
+// from the last position to the first: masks come first.
 //
-// Example: rows 0 to 127 of a sequence that begins at position 4000 see positions 0 to 4127: 33 tiles, of which the first
-// that is walked is tile 32 (tokens 4096 to 4223).
+// Example: rows 0 to 127 of a sequence that begins at position 4000 see positions 0 to 4127: 33 tiles, of which the
+// first that is walked is tile 32 (tokens 4096 to 4223).
 #include <cudaTypedefs.h>
 
 #include <algorithm>

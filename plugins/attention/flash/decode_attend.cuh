@@ -1,9 +1,10 @@
-// This is the inner loop of cuda_decode.cu where a block is a team: a warp multiplies the team's queries by its tiles of keys, makes weights of the
-// scores, and adds up the weighted values. Two tiles are a turn, so that the two have one maximum and the ring is never empty.
+// This is the inner loop of cuda_decode.cu where a block is a team: a warp multiplies the team's queries by its tiles
+// of keys, makes weights of the scores, and adds up the weighted values. Two tiles are a turn, so that the two have
+// one maximum and the ring is never empty.
 //
-// In a 16 x 8 product, lane 4 g + t has rows g and g + 8 (queries) and columns 2t and 2t + 1 (keys, or dimensions): "row"
-// below is 0 for g and 1 for g + 8. The scores of a turn are x[tile][eight keys][an mma's sums], where sum 2 * row + i is
-// of column 2t + i.
+// In a 16 x 8 product, lane 4 g + t has rows g and g + 8 (queries) and columns 2t and 2t + 1 (keys, or
+// dimensions): "row" below is 0 for g and 1 for g + 8. The scores of a turn are x[tile][eight keys][an mma's
+// sums], where sum 2 * row + i is of column 2t + i.
 #pragma once
 
 #include "decode_team.cuh"
@@ -26,8 +27,8 @@ class RingReader {
  public:
   using Shape = typename Team::Shape;
   __device__ __forceinline__ explicit RingReader(const Team& t) : t_(t) {}
-  // Waits for the next tile and starts the load of another, into the stage that was read before. Returns the tile's address
-  // in shared memory.
+  // Waits for the next tile and starts the load of another, into the stage that was read before.
+  // Returns the tile's address in shared memory.
   __device__ __forceinline__ uint32_t next() {
     cuda::wait_copies<Shape::kStages - 2>();
     __syncwarp();
@@ -107,7 +108,8 @@ struct SeenRange {
   uint32_t seen[2], past[2];
 };
 
-// Scores of the turn that begins with `tile` become weights; top, sum and shrink of the state are then those of the turn.
+// Scores of the turn that begins with `tile` become weights; top, sum and shrink
+// of the state are then those of the turn.
 template <class Team>
 __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRange& range, float (&x)[2][2][4],
                                       DecodeState<Team::kDim>& state) {

@@ -1,5 +1,5 @@
-// cuda_decode.cu ends with these stages: what the warps of a cluster's blocks have made is folded in shared memory, and what clusters
-// have made, through scratch memory.
+// cuda_decode.cu ends with these stages: what the warps of a cluster's blocks have made is folded in shared memory, and
+// what clusters have made, through scratch memory.
 //
 // The order is fixed: a row's bits do not depend on which block is done first.
 #pragma once
@@ -186,7 +186,8 @@ class Meeting {
     }
     __syncthreads();
   }
-  // Returns the sums and four values, from dimension d on, that a warp of the cluster has left of the block's i-th query.
+  // Returns the sums and four values, from dimension d on, that a warp of the
+  // cluster has left of the block's i-th query.
   __device__ __forceinline__ void take(uint32_t warp, uint32_t i, uint32_t d, float2& sums, float4& values) const {
     const char* share = own_.at(warp, i);
     sums = *reinterpret_cast<const float2*>(share + Own::kSumsAt);

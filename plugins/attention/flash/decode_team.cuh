@@ -14,8 +14,9 @@ inline constexpr uint32_t kStaticBytes = 1024;  // so many the kernel has at mos
 inline constexpr uint32_t kCodedBlockBytes =
     (75 << 10) - kStaticBytes;  // as many such blocks as kCodedBlocks fit on a multiprocessor
 
-// Warps leave what they make of a query, each of its part of the keys and values, in the shared memory of the block that folds it:
-// [warp of the cluster][query of the block] rows of D sums of weighted values, the greatest score and the sum of the weights.
+// Warps leave what they make of a query, each of its part of the keys and values, in the shared memory of the
+// block that folds it: [warp of the cluster][query of the block] rows of D sums of weighted values, the
+// greatest score and the sum of the weights.
 template <uint32_t D>
 struct Shares {
   static constexpr uint32_t kBytes = (D + 2) * sizeof(float);
@@ -36,9 +37,10 @@ struct Shares {
   }
 };
 
-// These are a team's sizes. kDepth 0: the block is a team. Else a warp is, and the fewer sequences there are, the deeper its ring:
-// 3, 6 or 12 tiles of 128 dimensions, so that a multiprocessor has about as many bytes under way with four blocks, with two, or with
-// one. Bytes: see DecodeTeam. A ring of codes holds a turn, K K V V, in which each tile has its place.
+// These are a team's sizes. kDepth 0: the block is a team. Else a warp is, and the fewer sequences there
+// are, the deeper its ring: 3, 6 or 12 tiles of 128 dimensions, so that a multiprocessor has about as many
+// bytes under way with four blocks, with two, or with one. Bytes: see DecodeTeam. A ring of codes holds a
+// turn, K K V V, in which each tile has its place.
 template <uint32_t D, class Bytes, uint32_t kDepth>
 struct TeamShape {
   static constexpr bool kCoded = !std::is_void_v<Bytes>;
@@ -57,8 +59,8 @@ struct TeamShape {
       : D == 64    ? 8
       : D == 128   ? 5
                    : 3;
-  // A team has in shared memory: [warp][stage] tiles of K or V, then a tile of queries, kZeroBytes of zeros, and the Shares, which
-  // take the rings' place if there is no room for them.
+  // A team has in shared memory: [warp][stage] tiles of K or V, then a tile of queries, kZeroBytes of zeros, and the
+  // Shares, which take the rings' place if there is no room for them.
   static constexpr uint32_t kRingBytes = kWarpsOfTeam * kStages * kTileBytes, kZeroBytes = 128;
   static constexpr uint32_t kRoom = kBlocks == kCodedBlocks ? kCodedBlockBytes : cuda::kSmallBlockBytes - kStaticBytes;
   static_assert(kWarpTeams || kWarps * kMostQueries * Shares<D>::kRow <= kRingBytes);

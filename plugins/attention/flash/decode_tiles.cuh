@@ -1,5 +1,5 @@
-// These bring keys and values of the decode kernels from the cache into tiles in shared memory (tiles.cuh): a warp's tile of 16
-// tokens, or of 32 in codes, which stay codes there.
+// These bring keys and values of the decode kernels from the cache into tiles in shared memory (tiles.cuh): a warp's
+// tile of 16 tokens, or of 32 in codes, which stay codes there.
 #pragma once
 
 #include <concepts>
@@ -13,8 +13,8 @@ namespace tenon::flash {
 
 inline constexpr uint32_t kKeysOfTile = 16;
 
-// These tokens of a tile are written: those in [from, to) from the cache; those from `end` on are zeros; others are left
-// alone. `token` is the tile's first.
+// These tokens of a tile are written: those in [from, to) from the cache; those from `end` on are zeros; others are
+// left alone. `token` is the tile's first.
 struct TileTokens {
   uint32_t token, from, to, end;
 };
@@ -75,7 +75,8 @@ struct CodedTile {
   }
 };
 
-// This is the size of a tile in the ring of a decoding warp: kKeys keys or values, kBytes bytes. C is void for fp16 and bf16.
+// This is the size of a tile in the ring of a decoding warp: kKeys keys or values,
+// kBytes bytes. C is void for fp16 and bf16.
 template <uint32_t D, class C>
 struct RingTile {
   static constexpr uint32_t kKeys = CodedTile<D, C>::kKeys, kBytes = CodedTile<D, C>::kBytes;
@@ -93,9 +94,9 @@ struct CodedRows {
   uint32_t page_cells, columns;
 };
 
-// Loads codes and scales. Tiles begin at multiples of their size, so that a page of as many cells has the whole of one, and the
-// page of a sequence that has one alone is looked up once. kChannels: of keys by channel the tile's zeros and steps instead; groups
-// are whole tiles, and rows of zeros and steps lie at multiples of 16 bytes, as rows of codes do.
+// Loads codes and scales. Tiles begin at multiples of their size, so that a page of as many cells has the whole of one,
+// and the page of a sequence that has one alone is looked up once. kChannels: of keys by channel the tile's zeros and
+// steps instead; groups are whole tiles, and rows of zeros and steps lie at multiples of 16 bytes, as rows of codes do.
 template <uint32_t D, Codec C, bool kChannels = false>
 class CodedTileLoader {
  public:

@@ -1,13 +1,13 @@
-// This is the inner loop of cuda_decode.cu where a warp is a team, and where the cache has codes: as decode_attend.cuh, but with
-// queries as the columns of the products, of which there are eight, so that a lane has half as many sums. Four blocks of warps that
-// are teams fit on a multiprocessor then, and codes leave time for being unpacked (codes.cuh).
+// This is the inner loop of cuda_decode.cu where a warp is a team, and where the cache has codes: as decode_attend.cuh,
+// but with queries as the columns of the products, of which there are eight, so that a lane has half as many sums. Four
+// blocks of warps that are teams fit on a multiprocessor then, and codes leave time for being unpacked (codes.cuh).
 //
 //   scores  (keys 16, queries 8) = K (keys 16, dimensions 16) Q^T (dimensions 16, queries 8)
 //   values  (dimensions 16, queries 8) += V^T (dimensions 16, keys 16) weights (keys 16, queries 8)
 //
 // In a 16 x 8 product, lane 4 g + t has rows g and g + 8 (keys, or dimensions) and columns 2t and 2t + 1 (queries). Sum
-// 2 * row + column is of row g + 8 * row and query 2t + column. A turn is two tiles, of 16 keys or two times 16. Where there are
-// codes, rows g and g + 8 of values are the two dimensions that lane_dim() says.
+// 2 * row + column is of row g + 8 * row and query 2t + column. A turn is two tiles, of 16 keys or two times 16. Where
+// there are codes, rows g and g + 8 of values are the two dimensions that lane_dim() says.
 #pragma once
 
 #include "decode_attend.cuh"
@@ -115,8 +115,9 @@ struct QueryColumns {
   }
 };
 
-// Makes the A fragments of 16 keys of a tile of codes, from `key` on: keys (keys 16, dimensions 16) or values (dimensions 16,
-// keys 16). use(k, fragment) gets the k-th 16 dimensions; here those of two pieces of the rows, and below all of them.
+// Makes the A fragments of 16 keys of a tile of codes, from `key` on: keys (keys 16, dimensions 16) or
+// values (dimensions 16, keys 16). use(k, fragment) gets the k-th 16 dimensions; here those of two
+// pieces of the rows, and below all of them.
 template <uint32_t D, Side kSide, Codec C, class Use>
 __device__ __forceinline__ void unpack_pieces(uint32_t tile, uint32_t key, uint32_t pieces, const Use& use) {
   constexpr uint32_t kColumns = CodedTile<D, C>::kColumns, kPairs = C::kPairs;
@@ -150,7 +151,8 @@ __device__ __forceinline__ void unpack_tile(uint32_t tile, uint32_t key, const U
   }
 }
 
-// Multiplies sums, or weights, of 16 keys by their tokens' scales, which are those of rows g and g + 8, and by a factor.
+// Multiplies sums, or weights, of 16 keys by their tokens' scales, which are
+// those of rows g and g + 8, and by a factor.
 template <class Team>
 __device__ __forceinline__ void scale_rows(uint32_t tile, uint32_t key, float factor, float (&x)[4]) {
   using Tile = CodedTile<Team::kDim, typename Team::Code>;
@@ -185,8 +187,8 @@ __device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, const Qu
   for (uint32_t e = 0; e < 4; ++e) x[e] = s[0][e] + s[1][e];
   if constexpr (Team::Shape::kCoded) scale_rows<Team>(keys, key, Team::Code::kUnit, x);
 }
-// Multiplies a tile of keys by channel, which are of one group, by the queries: q . key = q . zeros + (q steps) . codes. Both sums
-// are an mma's; the first one is of 16 rows that are all the zeros.
+// Multiplies a tile of keys by channel, which are of one group, by the queries: q . key = q . zeros + (q steps) .
+// codes. Both sums are an mma's; the first one is of 16 rows that are all the zeros.
 template <class Team>
 __device__ __forceinline__ void score_by_channel(uint32_t keys, const QueryColumns<Team>& q, TileScores<Team>& x) {
   using E = typename Team::Element;
@@ -276,8 +278,8 @@ __device__ __forceinline__ Shrinks weigh(const Team& t, uint32_t tile, const See
   return shrink;
 }
 
-// The sums of weighted values have to be multiplied by this: weights times scales are enlarged, so that they are about as large as the
-// values and fp16 rounds them as it would round those.
+// The sums of weighted values have to be multiplied by this: weights times scales are enlarged, so that they are about
+// as large as the values and fp16 rounds them as it would round those.
 template <class Team>
 __device__ constexpr float value_unit() {
   if constexpr (Team::Shape::kCoded) {

@@ -136,8 +136,8 @@ __device__ __forceinline__ void prepare_head(const GpuArgs& a, const HeadSource&
   }
 }
 
-// A warp does the rope of heads of D dimensions, of which all turn or none; each lane has kOwn elements, those from kOwn *
-// lane on.
+// A warp does the rope of heads of D dimensions, of which all turn or none; each lane has
+// kOwn elements, those from kOwn * lane on.
 template <uint32_t D>
 class LaneRope {
  public:

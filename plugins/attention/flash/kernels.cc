@@ -1,5 +1,5 @@
-// kernels.h has these, once for each instruction set (tenon_add_kernels). Vectors are those of tenon/sdk/cpu/vector.h, as
-// wide as a register; lanes are keys while scores are made, and dimensions while values are added.
+// kernels.h has these, once for each instruction set (tenon_add_kernels). Vectors are those of tenon/sdk/cpu/vector.h,
+// as wide as a register; lanes are keys while scores are made, and dimensions while values are added.
 //
 // An example has 8 queries (4 rows, 2 heads that share keys) of 128 dimensions and a block of 64 keys, under AVX-512.
 // load_keys() converts the keys, 16 of them by 16 dimensions at a time, and transposes each such square in registers:
@@ -33,7 +33,8 @@ struct Constant {
   constexpr operator uint32_t() const { return N; }
 };
 
-// This is Cephes' expf: range reduction to |r| <= ln 2 / 2, a polynomial of degree 6. x is at most 0; below -87 it gives 0.
+// This is Cephes' expf: range reduction to |r| <= ln 2 / 2, a polynomial of degree
+// 6. x is at most 0; below -87 it gives 0.
 Vector exp_negative(Vector x) {
   const Vector limit = Vector::all(-87.0f);
   const Vector clamped = max(limit, x);

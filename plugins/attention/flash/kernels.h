@@ -40,8 +40,8 @@ struct Kernels {
   void (*load_values)(const CachedRows& values, uint32_t padded, float* to);
   // Computes s[i * kKeys + key] = dot(q[i * dim], key), for n queries.
   void (*scores)(const float* q, uint32_t n, uint32_t dim, const float* keys, float* s);
-  // Computes the same of keys that are converted and transposed on the way, for n <= kFewQueries. Scores of keys that are not there
-  // are left alone, or become 0.
+  // Computes the same of keys that are converted and transposed on the way, for n <= kFewQueries. Scores of keys that
+  // are not there are left alone, or become 0.
   void (*scores_of_few)(const CachedRows& keys, const float* q, uint32_t n, float* s);
   // Computes s = cap * tanh(s / cap), for n blocks.
   void (*soft_cap)(float* s, uint32_t n, float cap);

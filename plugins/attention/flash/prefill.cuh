@@ -6,9 +6,9 @@
 
 namespace tenon::flash {
 
-// A query tile is up to kRows rows of one sequence. Example: sequences of 200 and 100 rows in tiles of 64 rows have 4 and 2 tiles; block 0
-// takes the last 36 rows of the second sequence, block 5 the first 64 rows of the first one. So the blocks that start last
-// have the shortest contexts of a sequence.
+// A query tile is up to kRows rows of one sequence. Example: sequences of 200 and 100 rows in tiles of 64 rows have 4
+// and 2 tiles; block 0 takes the last 36 rows of the second sequence, block 5 the first 64 rows of the first one. So
+// the blocks that start last have the shortest contexts of a sequence.
 struct QueryTile {
   uint32_t slot = 0;
   uint32_t first_row = 0, rows = 0;  // rows is 0 for blocks after the last tile

@@ -14,8 +14,8 @@ __device__ __forceinline__ float exp2_approx(float x) {
   return y;
 }
 
-// Returns what a learned sink adds to the sum of a head's weights, which are those of scores up to `top`: it weighs no value. sinks:
-// the logits by head; nullptr if there are none.
+// Returns what a learned sink adds to the sum of a head's weights, which are those of scores up to `top`: it weighs no
+// value. sinks: the logits by head; nullptr if there are none.
 __device__ __forceinline__ float sink_weight(const float* sinks, uint32_t head, float top) {
   return sinks == nullptr ? 0 : exp2_approx(sinks[head] * kLog2E - top);
 }

@@ -1,10 +1,11 @@
-// Decoding cuts the positions that a row sees into splits, each of which a team takes. Here is how, and what a team works on.
+// Decoding cuts the positions that a row sees into splits, each of which a team
+// takes. Here is how, and what a team works on.
 //
-// Example: granules of 64 positions, splits = 2 * 132 / 8 = 33 -> 32 (whole clusters of 2), of a model with 8 KV heads on
-// 132 multiprocessors; a step of few rows. A row at position 199 sees 200 positions, which are cut into splits of 128
-// positions: 2 splits. At position 383 it sees 384, in 2 splits of 192, which a cluster still folds by itself. At position
-// 4095, a split has ceil(4096 / (64 * 16)) * 64 = 256 positions: 16 splits, because 32 would have fewer than kAmple
-// positions each. At position 131071 it has 131072 / (64 * 32) * 64 = 4096: 32 splits.
+// Example: granules of 64 positions, splits = 2 * 132 / 8 = 33 -> 32 (whole clusters of 2), of a model with 8 KV heads
+// on 132 multiprocessors; a step of few rows. A row at position 199 sees 200 positions, which are cut into splits of
+// 128 positions: 2 splits. At position 383 it sees 384, in 2 splits of 192, which a cluster still folds by itself. At
+// position 4095, a split has ceil(4096 / (64 * 16)) * 64 = 256 positions: 16 splits, because 32 would have fewer than
+// kAmple positions each. At position 131071 it has 131072 / (64 * 32) * 64 = 4096: 32 splits.
 #pragma once
 
 #include "head.cuh"
@@ -15,8 +16,9 @@ inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
 inline constexpr uint32_t kQueries = 16;    // a team that is a block has so many: rows of a matrix product
 inline constexpr uint32_t kFewQueries = 8;  // one that is a warp or reads codes has so many: columns of a product
 inline constexpr uint32_t kDeepest = 12;    // see TeamShape
-// A multiprocessor has so many blocks: each works while the others wait for keys and values. Codes bring more elements in the same
-// time, and unpacking them needs more warps; rings of long keys by channel have room for as many as plain ones.
+// A multiprocessor has so many blocks: each works while the others wait for keys and values. Codes
+// bring more elements in the same time, and unpacking them needs more warps; rings of long keys by
+// channel have room for as many as plain ones.
 inline constexpr uint32_t kPlainBlocks = 2, kCodedBlocks = 3;
 inline uint32_t team_blocks(const GpuArgs& a) {
   return a.kv.k.scale == 0 || (a.kv.k.group != 0 && head_dim(a) > kMostDim / 2) ? kPlainBlocks : kCodedBlocks;
@@ -25,8 +27,8 @@ inline constexpr uint32_t kAnchor = 1024,
                           kNearAnchor = 64;  // windows begin at multiples of it, those of tails of the second one
 // A team takes less time for so many granules than others take to fold what more teams make of them.
 inline constexpr uint32_t kGranulesAlone = 2;
-// A row is left to one cluster while its teams have no more granules than this. More clusters would have to meet in memory,
-// and where a few sequences fill the GPU, their blocks would stand in line.
+// A row is left to one cluster while its teams have no more granules than this. More clusters would have to meet in
+// memory, and where a few sequences fill the GPU, their blocks would stand in line.
 inline constexpr uint32_t kGranulesOfCluster = 4;
 inline constexpr uint32_t kAmple = 256;  // a split of so many positions is worth a block beside others
 

@@ -1,5 +1,5 @@
-// A block of cuda_wgmma.cu shares these: its shared memory, its walk over the positions, and the producer that fills the
-// rings.
+// A block of cuda_wgmma.cu shares these: its shared memory, its walk over the
+// positions, and the producer that fills the rings.
 #pragma once
 
 #include <cuda.h>
@@ -33,8 +33,8 @@ struct Maps {
   CUtensorMap q, k, v;
 };
 
-// Here lie tiles of codes that become tiles of fp16, and their tokens' scales, or the zeros and the steps of a tile of keys by
-// channel, group after group. C is void where the copy engine brings what is multiplied.
+// Here lie tiles of codes that become tiles of fp16, and their tokens' scales, or the zeros and the steps of a tile of
+// keys by channel, group after group. C is void where the copy engine brings what is multiplied.
 template <uint32_t D, class C>
 struct RawTiles {
   static constexpr uint32_t kStages = 3, kBytes = kTileKeys * D / C::kEights * 2;

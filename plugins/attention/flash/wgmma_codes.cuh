@@ -1,11 +1,11 @@
-// This is the producer of a block of cuda_wgmma.cu over codes: a warpgroup that makes fp16 of them, once for the block's 128 rows.
-// The copy engine cannot, so a thread's asynchronous copies bring its own pieces of 16 bytes two tiles ahead, and it writes the
-// elements, scaled, where the copy engine would have: in the 128-byte swizzle.
+// This is the producer of a block of cuda_wgmma.cu over codes: a warpgroup that makes fp16 of them, once for the
+// block's 128 rows. The copy engine cannot, so a thread's asynchronous copies bring its own pieces of 16 bytes two
+// tiles ahead, and it writes the elements, scaled, where the copy engine would have: in the 128-byte swizzle.
 //
 // A tile takes a step. The steps are in the order in which consumers wait for tiles: K0, K1, V0, K2, V1, ...
 //
-// Example, int8 with D = 128: a row has 8 pieces, and a thread has 8 of a tile's. Thread 5 has piece 1 of rows 1, 33, 65 and 97 in
-// the first 64 columns, and the same in the others.
+// Example, int8 with D = 128: a row has 8 pieces, and a thread has 8 of a tile's. Thread 5 has piece 1 of rows 1, 33,
+// 65 and 97 in the first 64 columns, and the same in the others.
 #pragma once
 
 #include "codes.cuh"
@@ -37,8 +37,8 @@ class CodedProducer {
     for (uint32_t s = 0; s < steps_; ++s) {
       fetch(s + kAhead);
       cuda::wait_copies<kAhead>();
-      // A step's pieces are the thread's own, and its scales are everybody's: those that the next fetch() will replace were read
-      // before this.
+      // A step's pieces are the thread's own, and its scales are everybody's: those that the next
+      // fetch() will replace were read before this.
       cuda::named_sync(kProducer, kWarpgroupThreads);
       const Tile t = tile_of(s);
       b_.s.empty(t.side, stage_of(t.number)).wait(parity_of(t.number) ^ 1);
@@ -63,8 +63,8 @@ class CodedProducer {
     Side side;
     uint32_t number;
   };
-  // The thread has this first piece in a tile that begins at token 0, and the scale of that token. Where a sequence has more than
-  // one page, they are of the first one.
+  // The thread has this first piece in a tile that begins at token 0, and the scale of that token. Where a sequence has
+  // more than one page, they are of the first one.
   struct Source {
     const char *piece, *scale;
   };

@@ -1,9 +1,10 @@
-// This is attention as its formula says, in float64, a head of a row at a time: the naive twin of every other attention.
+// This is attention as its formula says, in float64, a head of a row at a time:
+// the naive twin of every other attention.
 //
-// For each row the cells that it sees are found first, from the view's rule (tenon/abi/kv_cache.h): old cells that no row
-// of the step overwrites, and the cells of the row and of its ancestors in the step. They are sorted by position, so that
-// sums run in the order of the text whatever the cache does with its cells. Then come the scores, their softmax with the
-// greatest score taken away, and the mean of the values.
+// For each row the cells that it sees are found first, from the view's rule (tenon/abi/kv_cache.h): old cells that no
+// row of the step overwrites, and the cells of the row and of its ancestors in the step. They are sorted by position,
+// so that sums run in the order of the text whatever the cache does with its cells. Then come the scores, their softmax
+// with the greatest score taken away, and the mean of the values.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
-// Logits are put under the masks of their rows (tenon/abi/grammar.h). Each logit is read once and written once, with a bit of
-// the mask.
+// Logits are put under the masks of their rows (tenon/abi/grammar.h). Each logit is read once
+// and written once, with a bit of the mask.
 #include <algorithm>
 #include <limits>
 

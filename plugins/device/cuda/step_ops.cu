@@ -84,9 +84,9 @@ void pool(const PoolSizes& a, const cuda::Launch& l) {
                  .kv_len = l.ptr<const int32_t>(kPoolKvLen)});
 }
 
-// The rows up to the first whose logits are wanted are given. From there on the first child whose token is the one chosen
-// for its parent survives; children stand after their parents, so one pass over the rows finds the path.
-// A choice that is no token is told as it was, and is 0 for everybody after.
+// The rows up to the first whose logits are wanted are given. From there on the first child whose token is the one
+// chosen for its parent survives; children stand after their parents, so one pass over the rows finds the path. A
+// choice that is no token is told as it was, and is 0 for everybody after.
 struct VerifyArgs {
   uint32_t seqs, vocab;
 };

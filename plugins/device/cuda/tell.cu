@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint32_t kThreads = 256;
 
-// If a row is not as it must be, the host is told so in the place of its token, which verify_kernel wrote. The
-// blocks of a row look at a share each; whoever finds something says so, and the lower number is the one that stays.
-// Only the last block of the row knows that an entry above minus infinity is missing: each block counts itself, and under each
+// If a row is not as it must be, the host is told so in the place of its token, which verify_kernel wrote. The blocks
+// of a row look at a share each; whoever finds something says so, and the lower number is the one that stays. Only the
+// last block of the row knows that an entry above minus infinity is missing: each block counts itself, and under each
 // processor that it found one for, in the bytes of one number.
 struct TellArgs {
   int64_t vocab, stride;  // a row has `vocab` logits; stride: elements to the next one

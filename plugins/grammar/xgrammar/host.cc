@@ -1,6 +1,6 @@
 // This is grammar.xgrammar: JSON Schemas, regular expressions and GBNF by XGrammar (Dong et al., arXiv:2411.15100). A
-// grammar is compiled once for a vocabulary: for each state of its automaton, the tokens whose fate does not depend on what
-// stands on the stack are looked at beforehand, so that a mask takes microseconds.
+// grammar is compiled once for a vocabulary: for each state of its automaton, the tokens whose fate does not depend on
+// what stands on the stack are looked at beforehand, so that a mask takes microseconds.
 //
 // Invariants:
 //  - Nothing of a grammar is left out: what XGrammar would only warn of is refused, and so is what it would not even notice
@@ -29,9 +29,10 @@ constexpr int64_t kMiB = int64_t{1} << 20U;
 constexpr double kMaskSeconds = 2;  // a step waits for the mask
 constexpr int64_t kMaskMiB = 256;
 
-// UTF-8 has no place for surrogates (ED A0 80 to ED BF BF), for longer forms than a character needs (E0 80, F0 80, C0), and
-// for what is above U+10FFFF (F4 90, F5). XGrammar counts them among the characters that a class allows. So no token may
-// hold such bytes, and after a token that ends with one of four first bytes none may begin with a wrong second byte.
+// UTF-8 has no place for surrogates (ED A0 80 to ED BF BF), for longer forms than a character needs (E0 80,
+// F0 80, C0), and for what is above U+10FFFF (F4 90, F5). XGrammar counts them among the characters that a
+// class allows. So no token may hold such bytes, and after a token that ends with one of four first bytes
+// none may begin with a wrong second byte.
 class WellFormed {
  public:
   WellFormed() = default;
@@ -55,7 +56,8 @@ class WellFormed {
     }
     return true;
   }
-  // Returns which unfinished character a text that ends with this token ends with, as forbid() takes it for the next token.
+  // Returns which unfinished character a text that ends with this token ends with,
+  // as forbid() takes it for the next token.
   uint8_t ending(size_t token) const { return first_[token]; }
   void forbid(uint8_t ending, std::span<uint32_t> bits) const {
     if (ending == kNone) return;

@@ -1,4 +1,5 @@
-// XGrammar's messages are read while it works: a warning tells that it leaves something of a grammar out, which is refused here.
+// XGrammar's messages are read while it works: a warning tells that it leaves something
+// of a grammar out, which is refused here.
 #pragma once
 
 #include <stdexcept>

@@ -7,8 +7,9 @@
 // The rules may leave out texts that a schema allows: here a pattern has to match the whole text, and
 // properties stand in the order of the schema.
 //
-// Two of its rules are rewritten, as text. One lets control characters into strings of limited length. The other escapes characters
-// in many ways, so that a name that stands in `properties` could come again as an additional one, spelled otherwise.
+// Two of its rules are rewritten, as text. One lets control characters into strings of limited length.
+// The other escapes characters in many ways, so that a name that stands in `properties` could come again
+// as an additional one, spelled otherwise.
 #include "schema.h"
 
 #include <algorithm>

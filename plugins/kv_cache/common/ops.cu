@@ -74,7 +74,8 @@ __device__ void store_cell(const sdk::KvPlane& plane, const cuda::KvCells& cells
   for (uint32_t i = lane; i < stored; i += 32) to[i] = sdk::kv_stored<C>(i, plane.dim, x, scale);
 }
 
-// A warp codes the group of keys that ends with a cell. A lane has two dimensions of each row at a time, which share a byte.
+// A warp codes the group of keys that ends with a cell. A lane has two dimensions
+// of each row at a time, which share a byte.
 __device__ void code_group(const sdk::KvPlane& plane, const cuda::KvCells& exact, const cuda::KvCells& coded,
                            uint32_t last) {
   const uint32_t first = last + 1 - plane.group, dim = plane.dim;
@@ -106,8 +107,8 @@ __device__ void code_group(const sdk::KvPlane& plane, const cuda::KvCells& exact
   }
 }
 
-// A warp writes one head of a row's K or V, and its scale if the codec has one; of keys by channel what the tail has alone. Where
-// heads are rotated that is done in shared memory.
+// A warp writes one head of a row's K or V, and its scale if the codec has one; of keys by channel what the tail has
+// alone. Where heads are rotated that is done in shared memory.
 template <class C>
 __global__ void append_heads_kernel(AppendArgs a, AppendPointers p) {
   extern __shared__ float heads[];  // (warps, the larger dimension)
@@ -334,8 +335,8 @@ void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, co
   cuda::emit<append_op>(r, {.name = "append", .operands = operands, .chunks = {}, .cost = cost}, args);
 }
 
-// Says whether the warp that appends a key also codes its group. Where a sequence has one row, the warp that writes the last key of a
-// group is the only one that writes any of it.
+// Says whether the warp that appends a key also codes its group. Where a sequence has one row, the warp that writes the
+// last key of a group is the only one that writes any of it.
 bool append_codes_groups(const tenon_bounds& b) {
   return b.rows_per_seq == 1;
 }

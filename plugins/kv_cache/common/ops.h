@@ -42,8 +42,8 @@ enum AppendOperand {
 };
 void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args);
 
-// These are the arguments of the op that codes groups of keys that share zeros and steps: a group is coded from the tail when a row of
-// the step is its last.
+// These are the arguments of the op that codes groups of keys that share zeros and steps: a group is coded from the
+// tail when a row of the step is its last.
 struct KeyGroupArgs {
   sdk::KvLayout kv, tail;
   uint32_t rows, reserved = 0;

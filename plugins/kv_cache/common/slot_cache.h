@@ -1,27 +1,30 @@
-// This is a KV cache in pages, allocated once: all caches that ship share it. By itself it has one page a slot, which has the
-// slot's number; kv_cache.paged has small ones in a pool. A component is sdk::KvCache<T> and this.
+// This is a KV cache in pages, allocated once: all caches that ship share it. By itself it has one page a slot, which
+// has the slot's number; kv_cache.paged has small ones in a pool. A component is sdk::KvCache<T> and this.
 //
 // Store 0 holds the planes: layer by layer K and then V, each (page, head, cell, dim), so that a head's cells of a page
 // follow each other without gaps when attention reads them; after them, if the codec has scales, those of K and of V,
-// (page, head, cell). Store 1 holds the page tables, i32[slots][columns] each: that of layers that see everything and after it
-// one for each kind of window. A ring has a third store, the places of a step's rows; a pool has one with the numbers of the
-// slots, which is the page table of copies, i32[slots][1].
+// (page, head, cell). Store 1 holds the page tables, i32[slots][columns] each: that of layers that see everything and
+// after it one for each kind of window. A ring has a third store, the places of a step's rows; a pool has one with the
+// numbers of the slots, which is the page table of copies, i32[slots][1].
 //
-// A linear cache holds position c in cell c. A ring keeps the first `sinks` positions and the newest ones: `window` that
-// a row sees, and as many more as one step may add, so that no row destroys what another row of its step still sees.
+// A linear cache holds position c in cell c. A ring keeps the first `sinks` positions and the
+// newest ones: `window` that a row sees, and as many more as one step may add, so that no row
+// destroys what another row of its step still sees.
 //
-// A layer whose own mask is a window pays for that window, not for the context, in a linear cache with a page a slot: its
-// cells are in few small pages, which its table names in turn. Position c is in cell c for whoever reads it, but cells so many
-// pages apart share their memory; what was overwritten lies before the window of every row. An example: a window of 512 and
-// steps of up to 512 rows take 17 pages of 64 cells; column 17 of the table is page 0 again, and position 1088 overwrites
-// position 0, which no row from position 512 on sees.
+// A layer whose own mask is a window pays for that window, not for the context, in a linear cache with a page a slot:
+// its cells are in few small pages, which its table names in turn. Position c is in cell c for whoever reads it, but
+// cells so many pages apart share their memory; what was overwritten lies before the window of every row. An example: a
+// window of 512 and steps of up to 512 rows take 17 pages of 64 cells; column 17 of the table is page 0 again, and
+// position 1088 overwrites position 0, which no row from position 512 on sees.
 //
-// A tail holds the newest tokens of each layer a second time, in f16: it is kept as another layer with a window of so many tokens
-// would be, and the layer's view has it as recent_view. Every append writes to both, and nothing is moved from one to the other.
+// A tail holds the newest tokens of each layer a second time, in f16: it is kept as another layer with a
+// window of so many tokens would be, and the layer's view has it as recent_view. Every append writes to both,
+// and nothing is moved from one to the other.
 //
-// In a pool such layers, and tails, have a pool of their own for each kind of window, sized for the windows of all slots. Cells
-// lie in the same columns as those of layers that see everything; a column whose page was given back, and one that never had a
-// page, names the blank page, which is zero and nobody's: readers may go over it in whole tiles, and no row sees it.
+// In a pool such layers, and tails, have a pool of their own for each kind of window, sized for the windows of
+// all slots. Cells lie in the same columns as those of layers that see everything; a column whose page was
+// given back, and one that never had a page, names the blank page, which is zero and nobody's: readers may go
+// over it in whole tiles, and no row sees it.
 #pragma once
 
 #include <cstddef>
@@ -92,7 +95,8 @@ class SlotCache {
   uint32_t slots() const { return slots_; }
   uint32_t page_tokens() const { return groups_.front().page_cells; }
   uint32_t pages_for(uint32_t kv_len) const { return (kv_len + page_tokens() - 1) / page_tokens(); }
-  // Groups of layers have a page table and, in a pool, pages of their own: the first sees everything, each other has a window.
+  // Groups of layers have a page table and, in a pool, pages of their own: the first
+  // sees everything, each other has a window.
   uint32_t groups() const { return static_cast<uint32_t>(groups_.size()); }
   uint32_t window(uint32_t group) const { return groups_[group].window; }
   // The blank page of a window's pool does not count.
@@ -178,8 +182,8 @@ class SlotCache {
   uint64_t page_rows(const Plane& p) const { return rows_of(p, 0, groups_[p.group].page_room); }
   uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_rows(p); }
   static constexpr tenon_kv_format kTailFormat = sdk::kv_format(TENON_F16);
-  // These return how far codes, and the tail, reach back in a layer with that window of its own, or with none; 0: to the beginning. A group of keys
-  // is coded from the tail, whatever the window, and is not taken apart.
+  // These return how far codes, and the tail, reach back in a layer with that window of its own, or with none; 0: to
+  // the beginning. A group of keys is coded from the tail, whatever the window, and is not taken apart.
   uint32_t coded_window(uint32_t window) const { return policy_.key_group != 0 ? 0 : window; }
   uint32_t tail_window(uint32_t window) const {
     return window != 0 && window < policy_.tail && policy_.key_group == 0 ? window : policy_.tail;
@@ -207,7 +211,8 @@ class SlotCache {
   uint64_t shape() const;  // tells caches of other geometry apart
   // Returns the first position of a ring, after the sinks, that a row at position kv_len sees.
   uint32_t first_kept(uint32_t kv_len) const;
-  // Returns the same for its last token: an exported sequence has that too, if the ring does, so that it can be cut by that token.
+  // Returns the same for its last token: an exported sequence has that too, if the ring
+  // does, so that it can be cut by that token.
   uint32_t first_exported(uint32_t kv_len) const;
   std::vector<Run> kept(uint32_t first, uint32_t kv_len) const;  // returns the sinks, and positions [first, kv_len)
   // Returns the runs of positions [first, kv_len) of a linear cache's layers.

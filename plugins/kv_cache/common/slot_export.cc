@@ -10,9 +10,10 @@ namespace {
 
 using sdk::Refused;
 
-// An exported sequence begins with this; then come the planes of all layers, each (head, token, dim), of the sinks and of the
-// positions from `first` on: those that a row after it sees and, as far as the ring has them, its last one saw. Where layers with
-// a window keep that window alone, `first` tells the windows, and each has its newest positions, as many as it sees; else it is 0.
+// An exported sequence begins with this; then come the planes of all layers, each (head, token, dim), of the sinks
+// and of the positions from `first` on: those that a row after it sees and, as far as the ring has them, its last one
+// saw. Where layers with a window keep that window alone, `first` tells the windows, and each has its newest
+// positions, as many as it sees; else it is 0.
 struct ExportHeader {
   char magic[8];
   uint32_t codec, scale, layers, kv_len;

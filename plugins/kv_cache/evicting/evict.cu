@@ -1,7 +1,8 @@
 // This is evict.h's op on a GPU; its naive twin is evict.cc. A row without a cell gets place -1, which appends skip.
 //
-// A few cells are freed one after another, each by a reduction over all: that is a step of decoding under kv_cache.h2o. Many are
-// found by sorting the cells' numbers, in scratch (a bitonic network: every thread compares, and the order does not depend on time).
+// A few cells are freed one after another, each by a reduction over all: that is a step of decoding under
+// kv_cache.h2o. Many are found by sorting the cells' numbers, in scratch (a bitonic network: every thread
+// compares, and the order does not depend on time).
 #include <climits>
 
 #include "evict.h"

@@ -28,8 +28,8 @@ struct Rule {
   uint32_t around;   // places to either side of a token whose scores count for it
 };
 
-// rows: the step's of the sequence. prompt: rows of a prompt came, and none alone since. That a prompt has ended is seen by the
-// first step of a single row.
+// rows: the step's of the sequence. prompt: rows of a prompt came, and none alone since. That a prompt has ended
+// is seen by the first step of a single row.
 constexpr uint32_t tokens_kept(const Rule& rule, uint32_t used, uint32_t rows, bool prompt) {
   return rows == 1 && (prompt || used > rule.most) ? rule.cut : rule.most;
 }

@@ -1,5 +1,5 @@
-// The header says what is kept and where; evict.h has the rule. What a step appends and copies in other formats are the ops of all
-// caches (common/ops.h).
+// The header says what is kept and where; evict.h has the rule. What a step appends and copies in other formats
+// are the ops of all caches (common/ops.h).
 #include "evicting_cache.h"
 
 #include <algorithm>

@@ -1,9 +1,10 @@
 // This cache in fixed memory keeps, for each KV head of each layer by itself, the newest tokens and those that
 // attention leaned on most. A rule says which, and how many (evict.h); kv_cache.h2o and kv_cache.snapkv are one each.
 //
-// Every layer is a group of its own, and its heads are apart: a page is all cells of a slot and KV head, has the slot's number, and
-// a table says which position a cell holds. All decisions are made on the device by the op of evict.h, which begins a step, before
-// the step's rows arrive: so a step adds its rows to `most` cells of the rule at most, and the cache has room for both.
+// Every layer is a group of its own, and its heads are apart: a page is all cells of a slot and KV head, has the
+// slot's number, and a table says which position a cell holds. All decisions are made on the device by the op of
+// evict.h, which begins a step, before the step's rows arrive: so a step adds its rows to `most` cells of the rule
+// at most, and the cache has room for both.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,8 @@ class EvictingCache {
   uint64_t used_bytes(uint32_t kv_len) const;
 
  private:
-  // For each slot and KV head there are page_cells_ of each, layer by layer; planes have cells_ instead, and places are by row.
+  // For each slot and KV head there are page_cells_ of each, layer by layer; planes
+  // have cells_ instead, and places are by row.
   enum Store { kPlanes, kPages, kUsed, kPositions, kPlaces, kWeightsOf, kScoresOf, kPrompts, kStores };
   struct Layer {
     uint32_t heads, k_dim, v_dim;

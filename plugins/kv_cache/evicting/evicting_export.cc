@@ -1,7 +1,7 @@
-// Sequences leave a cache that evicts as bytes, and come back to one of the same rule. What a head has dropped decides what it drops
-// next, so a sequence goes on as if it had never left only with all of its state: which cell holds which position, since rows take the
-// first cell that is free and sums go by cells; the scores, with the weights of the last step, which the next one would add; and
-// whether a prompt was being read.
+// Sequences leave a cache that evicts as bytes, and come back to one of the same rule. What a head has dropped decides
+// what it drops next, so a sequence goes on as if it had never left only with all of its state: which cell holds which
+// position, since rows take the first cell that is free and sums go by cells; the scores, with the weights of the last
+// step, which the next one would add; and whether a prompt was being read.
 #include <algorithm>
 #include <cstring>
 
@@ -15,8 +15,9 @@ namespace {
 using sdk::Refused;
 using Bytes = std::span<const std::byte>;
 
-// An exported sequence begins with this. Then come the KV heads, layer by layer: u32 cells in use, u32 whether a prompt is read; of
-// those cells, ascending, i32 numbers, i32 positions, f32 scores, keys (cell, k_dim) and values (cell, v_dim).
+// An exported sequence begins with this. Then come the KV heads, layer by layer: u32 cells in use,
+// u32 whether a prompt is read; of those cells, ascending, i32 numbers, i32 positions, f32 scores,
+// keys (cell, k_dim) and values (cell, v_dim).
 struct ExportHeader {
   char magic[8];
   uint32_t codec, layers, kv_len, heads;  // heads: of all layers
@@ -55,7 +56,8 @@ struct EvictingCache::Line {
   Bytes k, v;
 };
 
-// It holds on the host what a slot has of a layer. Positions, scores and weights are (head, page_cells), the planes (head, cells, dim).
+// It holds on the host what a slot has of a layer. Positions, scores and weights are (head,
+// page_cells), the planes (head, cells, dim).
 struct EvictingCache::Copied {
   std::vector<int32_t> position, prompt;
   std::vector<float> score, weight;

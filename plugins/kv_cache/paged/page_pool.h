@@ -1,11 +1,13 @@
-// A pool knows which of its pages are held, by how many sequences, and which full ones can be found again by the tokens in them.
+// A pool knows which of its pages are held, by how many sequences, and which full ones
+// can be found again by the tokens in them.
 //
-// A page that can be found has a text: the tokens that it holds and, before them, the text of another page or nothing. Every
-// text gets an id that no other text ever has, so a page is found by the id of what stands before it and by its own tokens,
-// which are compared one by one. By induction all tokens from the first on are equal: a hash only says where to look.
+// A page that can be found has a text: the tokens that it holds and, before them, the text of another page or
+// nothing. Every text gets an id that no other text ever has, so a page is found by the id of what stands
+// before it and by its own tokens, which are compared one by one. By induction all tokens from the first on
+// are equal: a hash only says where to look.
 //
-// A page is in one of three places: some sequences hold it; or nobody does and it can be found; or it is empty. take() gives
-// away empty pages first, and then, of those that can be found, the one that was let go longest ago.
+// A page is in one of three places: some sequences hold it; or nobody does and it can be found; or it is empty. take()
+// gives away empty pages first, and then, of those that can be found, the one that was let go longest ago.
 #pragma once
 
 #include <cstdint>

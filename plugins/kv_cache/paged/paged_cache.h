@@ -1,4 +1,5 @@
-// This cache has small pages of one pool, which sequences take as they grow, give back, and share where they begin alike.
+// This cache has small pages of one pool, which sequences take as they grow,
+// give back, and share where they begin alike.
 //
 // At any time a sequence holds the pages of its first `held` columns. Its first `fixed` tokens were said to be in the
 // cache (by a fork, an import, or share()), so no step writes below `fixed` before the sequence is cut further. Pages
@@ -6,10 +7,11 @@
 // all the same: the one that `fixed` lies within. reserve() puts a copy in its place, which publish() enqueues before
 // the tables and before any step that writes to it.
 //
-// Layers with a window have pages of their own, in the same columns (slot_cache.h). Of those a sequence holds the columns
-// from `first` on: reserve() gives back what no row to come sees. A text is entered in the first group's pool alone, by its
-// tokens; a page of a window is entered by the id of the text that ends with it. So a beginning is found as far as the first
-// group has its pages, and up to a length at which each window still has all pages that the next row sees.
+// Layers with a window have pages of their own, in the same columns (slot_cache.h). Of those a sequence holds
+// the columns from `first` on: reserve() gives back what no row to come sees. A text is entered in the first
+// group's pool alone, by its tokens; a page of a window is entered by the id of the text that ends with it.
+// So a beginning is found as far as the first group has its pages, and up to a length at which each window
+// still has all pages that the next row sees.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,9 @@
-// These are the ops of choose.h on the CPU. The rule stands there, and comes from Quest (Tang et al., arXiv:2406.10774).
+// These are the ops of choose.h on the CPU. The rule stands there, and comes
+// from Quest (Tang et al., arXiv:2406.10774).
 //
-// Invariants: summaries hold elements of keys exactly, so a bound is never below a key's score but for the rounding of sums; sums have
-// one order for every instruction set; and of equal bounds the older page is chosen. So a row's choice has the same bits however the
-// step is cut into threads. This is the naive twin of choose.cu.
+// Invariants: summaries hold elements of keys exactly, so a bound is never below a key's score but for the rounding of
+// sums; sums have one order for every instruction set; and of equal bounds the older page is chosen. So a row's choice
+// has the same bits however the step is cut into threads. This is the naive twin of choose.cu.
 #include "choose.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // The ops of choose.h on a GPU; choose.cc is the naive twin, but for the order in which a bound's products are summed.
 //
-// The choice is three kernels: summaries of the pages that the step has filled, bounds of all pages, and the pages of the largest
-// bounds. The last one finds the bound of the last page that is chosen eight bits at a time, by counting, and then goes through the
-// pages in order: nothing depends on which thread comes first.
+// The choice is three kernels: summaries of the pages that the step has filled, bounds of all pages, and the pages of
+// the largest bounds. The last one finds the bound of the last page that is chosen eight bits at a time, by counting,
+// and then goes through the pages in order: nothing depends on which thread comes first.
 #include <algorithm>
 
 #include "choose.h"
@@ -124,7 +124,8 @@ struct Shared {
   uint32_t above[kWarps], equal[kWarps];  // how many pages of a turn are above, and equal, by warp
 };
 
-// Finds the bound of the last page that is chosen, and how many pages with just that bound are. The whole block calls this.
+// Finds the bound of the last page that is chosen, and how many pages with just
+// that bound are. The whole block calls this.
 __device__ void find_last(const Choice& c, uint32_t most, Shared& s) {
   if (threadIdx.x == 0) {
     s.known = 0;

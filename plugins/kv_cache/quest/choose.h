@@ -1,9 +1,10 @@
-// These ops keep summaries of a layer's pages and choose by them what each row of a step reads: each device has its own, choose.cc
-// and choose.cu. A page is a span of the view (tenon/abi/kv_cache.h).
+// These ops keep summaries of a layer's pages and choose by them what each row of a step reads: each device has its
+// own, choose.cc and choose.cu. A page is a span of the view (tenon/abi/kv_cache.h).
 //
-// A summary has the greatest and the least of each element of the keys of a page: (2, dim), in the cache's codec, which holds them
-// exactly. With q the query, the sum over d of max(q[d] * greatest[d], q[d] * least[d]) is no less than q's product with any key
-// of the page. That is one dot product of (2, dim), of the summary with q's positive elements and then its negative ones.
+// A summary has the greatest and the least of each element of the keys of a page: (2, dim), in the cache's codec,
+// which holds them exactly. With q the query, the sum over d of max(q[d] * greatest[d], q[d] * least[d]) is no
+// less than q's product with any key of the page. That is one dot product of (2, dim), of the summary with q's
+// positive elements and then its negative ones.
 //
 // For a row at position n, in page p = n / page, and a KV head, pages are chosen so:
 //   1. Rows of a sequence that has more than kMostChoosing in the step read everything.
@@ -14,8 +15,9 @@
 // fewer cells: so the pages that rule 3 looks at are full, and of old cells alone. What is chosen for a row is therefore the same
 // whether it comes alone or after others, and in whichever branch of a tree.
 //
-// Pages are summarized when they are full, by the step that fills them. Where a step's rows may have been taken back or moved since,
-// the next one makes the summaries of their pages anew: `summarized` has, by sequence and KV head, the length where they begin.
+// Pages are summarized when they are full, by the step that fills them. Where a step's rows may have been
+// taken back or moved since, the next one makes the summaries of their pages anew: `summarized` has, by
+// sequence and KV head, the length where they begin.
 #pragma once
 
 #include <cstdint>

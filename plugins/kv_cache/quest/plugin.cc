@@ -1,10 +1,10 @@
-// Everything is kept, and of a long text only the pages are read whose keys may matter most to the row's query. See Tang et al.,
-// "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", arXiv:2406.10774.
+// Everything is kept, and of a long text only the pages are read whose keys may matter most to the row's query. See
+// Tang et al., "Quest: Query-Aware Sparsity for Efficient Long-Context LLM Inference", arXiv:2406.10774.
 //
-// A layer that chooses has, beside the cells of a cache in one page a slot, summaries of its pages in store 2. Store 3 says to which
-// length they can be relied on, i32 (slots, heads) a layer; store 4 has what is chosen for the step's rows in the layer at hand. The
-// rule, and when summaries are made, stand in choose.h. Whatever happens to a sequence between steps, at most the number in store 3
-// is set back, and the next step makes the summaries anew from the cells.
+// A layer that chooses has, beside the cells of a cache in one page a slot, summaries of its pages in store 2. Store 3
+// says to which length they can be relied on, i32 (slots, heads) a layer; store 4 has what is chosen for the step's
+// rows in the layer at hand. The rule, and when summaries are made, stand in choose.h. Whatever happens to a sequence
+// between steps, at most the number in store 3 is set back, and the next step makes the summaries anew from the cells.
 #include <algorithm>
 #include <string>
 #include <vector>

@@ -1,4 +1,5 @@
-// In fixed memory this cache keeps the cells of a prompt that its newest rows lean on, their surroundings, and the text after it. See Li et al., arXiv:2404.14469.
+// In fixed memory this cache keeps the cells of a prompt that its newest rows lean on, their surroundings, and the text
+// after it. See Li et al., arXiv:2404.14469.
 #include "../evicting/evicting_cache.h"
 #include "tenon/sdk/error.h"
 

@@ -4,8 +4,8 @@
 namespace tenon::op {
 namespace {
 
-// Returns a number that is greater for the higher rank, and 0 for a score that has no rank. The low half makes the first
-// of equal scores the greatest; 0 is added since -0 and 0 are equal.
+// Returns a number that is greater for the higher rank, and 0 for a score that has no rank. The low half makes the
+// first of equal scores the greatest; 0 is added since -0 and 0 are equal.
 __device__ uint64_t rank_key(float score, uint32_t expert) {
   if (isnan(score)) return 0;
   const uint32_t bits = __float_as_uint(score + 0.0F);

@@ -4,8 +4,8 @@
 
 namespace tenon::op {
 
-// Computes y = gate * sigmoid(alpha * gate) * (up + 1), where x is gate and up side by side, the gate is at most `limit` and
-// up is between -limit and limit. See OpenAI 2025, arXiv:2508.10925.
+// Computes y = gate * sigmoid(alpha * gate) * (up + 1), where x is gate and up side by side, the gate is at most
+// `limit` and up is between -limit and limit. See OpenAI 2025, arXiv:2508.10925.
 class ClampedSwiglu : public sdk::Op<ClampedSwiglu> {
  public:
   static constexpr const char* kName = "clamped_swiglu";

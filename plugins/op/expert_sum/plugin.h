@@ -4,8 +4,8 @@
 
 namespace tenon::op {
 
-// Adds what the chosen experts made of a row, each by its weight. See Shazeer et al. 2017, arXiv:1701.06538; Jiang et al.
-// 2024, arXiv:2401.04088.
+// Adds what the chosen experts made of a row, each by its weight. See Shazeer et al. 2017,
+// arXiv:1701.06538; Jiang et al. 2024, arXiv:2401.04088.
 class ExpertSum : public sdk::Op<ExpertSum> {
  public:
   static constexpr const char* kName = "expert_sum";

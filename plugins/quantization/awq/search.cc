@@ -1,7 +1,7 @@
-// This searches AWQ's factors and clips (Lin et al., arXiv:2306.00978, section 3.2). The error of a change D of a matrix, summed over
-// all rows x of the texts, is the trace of D M D^T, M the sums of x x^T; so
-// every row that was observed counts and none is kept. Tiles of rows of D M are products of matrices, shared by threads; the
-// sums of tiles are added in their order, so that the number of threads changes nothing.
+// This searches AWQ's factors and clips (Lin et al., arXiv:2306.00978, section 3.2). The error of a change D of a
+// matrix, summed over all rows x of the texts, is the trace of D M D^T, M the sums of x x^T; so every row that was
+// observed counts and none is kept. Tiles of rows of D M are products of matrices, shared by threads; the sums of tiles
+// are added in their order, so that the number of threads changes nothing.
 #include "search.h"
 
 #include <algorithm>
@@ -43,8 +43,8 @@ struct MeanProducts {
   uint32_t row;
 };
 
-// This is the trace of D M D^T for rows of D. d is (rows, n) with stride n. M is symmetric, so the terms of two columns in
-// different blocks are summed once and count twice: half of the products are left out.
+// This is the trace of D M D^T for rows of D. d is (rows, n) with stride n. M is symmetric, so the terms of two columns
+// in different blocks are summed once and count twice: half of the products are left out.
 struct ErrorOf {
   const Products& products;
   void* scratch;

@@ -1,5 +1,5 @@
-// AWQ works so: columns of a matrix that meet large x are multiplied before they are rounded, and x is divided; then the
-// weights at the ends of a group's range are clipped where that loses less. See Lin et al. 2023, arXiv:2306.00978.
+// AWQ works so: columns of a matrix that meet large x are multiplied before they are rounded, and x is divided; then
+// the weights at the ends of a group's range are clipped where that loses less. See Lin et al. 2023, arXiv:2306.00978.
 #pragma once
 
 #include <span>
@@ -24,9 +24,9 @@ struct SharedInput {
   const calibrated::Moments& moments;  // rows() > 0
 };
 
-// Returns the factors of columns with the least error of all products: mean|x|^(i / 20), i < 20, over the root of the
-// greatest times the least. `tied` columns, of the same number, have one factor, by the mean over all. Returns nothing if
-// the moments are not finite.
+// Returns the factors of columns with the least error of all products: mean|x|^(i / 20), i < 20, over the root of
+// the greatest times the least. `tied` columns, of the same number, have one factor, by the mean over all.
+// Returns nothing if the moments are not finite.
 std::vector<float> searched_factors(const SharedInput& input, const uint32_t* tied, const Rounding& rounding,
                                     const calibrated::Products& products, calibrated::Workers& workers);
 
@@ -45,8 +45,8 @@ struct Matrix {
 // Rounds every weight to the nearest value of its group.
 Rounded round_to_nearest(const Matrix& matrix, const Rounding& rounding, calibrated::Workers& workers);
 
-// Cuts each group's range to that share of its greatest magnitude, of 1, 0.95, ... 0.55, which leaves the product of the
-// group's columns alone the least error, and then rounds as round_to_nearest() does.
+// Cuts each group's range to that share of its greatest magnitude, of 1, 0.95, ... 0.55, which leaves the product of
+// the group's columns alone the least error, and then rounds as round_to_nearest() does.
 Rounded round_clipped(const Matrix& matrix, const calibrated::Moments& moments, const Rounding& rounding,
                       const calibrated::Products& products, calibrated::Workers& workers);
 

@@ -1,5 +1,6 @@
-// This writes a matrix in AWQ's form for gemm, whose tensors the head of published.cc describes. search.cc finds factors and clips.
-// Matrices that the form cannot have, such as embeddings and the head, are refused, and so is a group whose scale f16 cannot hold.
+// This writes a matrix in AWQ's form for gemm, whose tensors the head of published.cc describes. search.cc
+// finds factors and clips. Matrices that the form cannot have, such as embeddings and the head, are refused,
+// and so is a group whose scale f16 cannot hold.
 #include "writer.h"
 
 #include <algorithm>
@@ -40,7 +41,8 @@ void put(const Rounded& rounded, uint32_t n, uint32_t k, uint32_t groups, void* 
   }
 }
 
-// Q times K is the product that counts, and not Q and K by themselves: their ranges are left whole, as AWQ's authors do.
+// Q times K is the product that counts, and not Q and K by themselves: their
+// ranges are left whole, as AWQ's authors do.
 bool clips(std::string_view path) {
   return !path.ends_with(".attention.q") && !path.ends_with(".attention.k");
 }

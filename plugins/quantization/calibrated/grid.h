@@ -15,7 +15,8 @@ struct Grid {
   uint32_t zero = 1;  // from `least zero` of the form on
   uint32_t top = 15;  // the largest code
 
-  // Code 0 stands for what is no number as well: a grid that is not finite leaves such weights, and is refused in the end.
+  // Code 0 stands for what is no number as well: a grid that is not finite leaves
+  // such weights, and is refused in the end.
   uint32_t code(float w) const {
     const float steps = scale != 0 ? std::nearbyint(w / scale) : 0, place = steps + static_cast<float>(zero);
     return place > 0 ? static_cast<uint32_t>(std::min(place, static_cast<float>(top))) : 0;

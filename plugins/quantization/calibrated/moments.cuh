@@ -40,8 +40,8 @@ __device__ inline void stage_columns(const MomentsArgs& a, const MomentsX& rows,
   }
 }
 
-// A block is a tile of the products x_i x_j on or above the diagonal. A thread has 8 x 8 of them: columns t, t + 16, ... of
-// both sides, so that threads side by side read numbers side by side.
+// A block is a tile of the products x_i x_j on or above the diagonal. A thread has 8 x 8 of them: columns t, t + 16,
+// ... of both sides, so that threads side by side read numbers side by side.
 static __global__ void __launch_bounds__(kMomentsThreads)
     products_kernel(const MomentsArgs a, const float* x, const uint32_t* live_rows, float* sums) {
   __shared__ float of_i[kMomentsRows][kMomentsTile], of_j[kMomentsRows][kMomentsTile];

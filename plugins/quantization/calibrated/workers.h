@@ -20,8 +20,8 @@ class Workers {
     for (std::vector<std::byte>& s : scratch_) s.resize(kProductScratch);
   }
 
-  // Calls work(piece, scratch) for every piece, by any of the threads; scratch is the thread's own, as products want it.
-  // What work throws ends the task, and is thrown when nothing is under way any more.
+  // Calls work(piece, scratch) for every piece, by any of the threads; scratch is the thread's own, as products want
+  // it. What work throws ends the task, and is thrown when nothing is under way any more.
   template <class Work>
   void each(uint32_t pieces, const Work& work) {
     std::atomic<uint32_t> next = 0;

@@ -81,7 +81,8 @@ struct Float4 {
   }
 };
 
-// E2M1 has a sign, two bits of exponent and one of mantissa ("OCP Microscaling Formats (MX) Specification", version 1.0, 2023).
+// E2M1 has a sign, two bits of exponent and one of mantissa ("OCP Microscaling Formats
+// (MX) Specification", version 1.0, 2023).
 struct E2m1 {
   using Small = sdk::SmallFloat<2, 1>;
   static constexpr uint32_t kBits = 4;

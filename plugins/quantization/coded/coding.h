@@ -1,5 +1,6 @@
-// This says how nf4, fp4, fp8, fp6 and uintx store a matrix X of N rows and K columns, in the file and in memory. All of them have
-// codes of a few bits, in units of 32 (tenon/sdk/packed_codes.h), and scales. A row is filled up to P columns, whole groups.
+// This says how nf4, fp4, fp8, fp6 and uintx store a matrix X of N rows and K columns, in the file and in
+// memory. All of them have codes of a few bits, in units of 32 (tenon/sdk/packed_codes.h), and scales. A row
+// is filled up to P columns, whole groups.
 //
 //   scaling    a weight stands for            tensors beside the codes
 //   kRow       scale * value(code)            weight_scale f32 (N)
@@ -12,8 +13,8 @@
 //   kExponent  2^(c - 127) * value(code)      weight_scale e8m0 (N, P / G): c
 //   kSixteens  row_scale * s * value(code)    weight_row_scale f32 (N), weight_scale e4m3 (N, P / 16): s, of either half of 32
 //
-// The codes are a tensor u8 (N, P / 32, 4 bits), or (N, K) in a format of one byte. In memory a row has the scale of the row,
-// if there is one; then, group by group, the group's scale and zero point and its units.
+// The codes are a tensor u8 (N, P / 32, 4 bits), or (N, K) in a format of one byte. In memory a row has the scale of
+// the row, if there is one; then, group by group, the group's scale and zero point and its units.
 #pragma once
 
 #include <algorithm>
@@ -108,7 +109,8 @@ inline std::vector<tenon_stored> tensors_of(const Coding& c, int64_t n, int64_t 
   return all;
 }
 
-// It calls f(tensor, offset in the tensor's row, offset in the row as it is held, bytes) for each piece of a row of k weights.
+// It calls f(tensor, offset in the tensor's row, offset in the row as it is held,
+// bytes) for each piece of a row of k weights.
 template <class F>
 void each_piece(const Coding& c, uint32_t k, const F& f) {
   const std::span<const Field> fields = c.fields();

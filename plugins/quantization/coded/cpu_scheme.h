@@ -146,7 +146,8 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
     return fits;
   }
 
-  // Takes a row from its tensors in the file. Throws Failed for numbers that are not finite, and zero points that are no code.
+  // Takes a row from its tensors in the file. Throws Failed for numbers that are not
+  // finite, and zero points that are no code.
   static void take_row(uint32_t index, const sdk::cpu::FileRow& from, uint32_t k, uint8_t* row) {
     const Coding& c = Schema::kCodings[index];
     std::memset(row, 0, c.row_bytes(k));

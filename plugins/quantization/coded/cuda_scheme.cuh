@@ -1,6 +1,7 @@
-// This is the base of the schemes of coding.h on CUDA. Matrices are quantized on the GPU while they load, by the functions of
-// quantize.h, or taken as they are stored, and packed in a format of the SDK (tenon/cuda/grouped_formats.cuh). A block of
-// threads has a row; a thread has whole groups, and at least 64 k, since no less has bytes of its own in every packed format.
+// This is the base of the schemes of coding.h on CUDA. Matrices are quantized on the GPU while they load, by the
+// functions of quantize.h, or taken as they are stored, and packed in a format of the SDK
+// (tenon/cuda/grouped_formats.cuh). A block of threads has a row; a thread has whole groups, and at least 64 k, since
+// no less has bytes of its own in every packed format.
 #pragma once
 
 #include <algorithm>
@@ -76,8 +77,8 @@ __device__ inline Range range_of_row(const cuda::LoadedRows& rows) {
 
 }  // namespace detail
 
-// Quantizes rows of floats. A weight that is not finite makes its group answer NaN, or its row where that has a scale: nothing
-// can be reported from here.
+// Quantizes rows of floats. A weight that is not finite makes its group answer NaN, or its row where that has a
+// scale: nothing can be reported from here.
 template <class F, class Codes>
 __global__ void quantize_kernel(const cuda::LoadedRows rows, const DeviceCoding c, float* row_scales) {
   const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK;

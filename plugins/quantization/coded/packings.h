@@ -1,12 +1,12 @@
-// This packs a row of a coding, sixteen rows side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. Every bit
-// stays; only where it lies changes. A unit is a group of the coding:
+// This packs a row of a coding, sixteen rows side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits.
+// Every bit stays; only where it lies changes. A unit is a group of the coding:
 //
 //   the group's fields, each for sixteen rows                      16 * group_header() bytes
 //   for each 32 codes the words of four bytes of a row's lane      64 * bits bytes
 //   (lanes.h), each for sixteen rows
 //
-// and a group of sixteen rows begins with their scales where the coding has scales of rows. So word w of a row is lane `row` of
-// vector w; where lanes are planes,
+// and a group of sixteen rows begins with their scales where the coding has scales of rows. So word w of a row is lane
+// `row` of vector w; where lanes are planes,
 //
 //   plane of 4 bits   word i of 4: steps i and i + 4 in the lower and the upper half of its bytes
 //   plane of 2 bits   word i of 2: steps i, i + 2, i + 4 and i + 6

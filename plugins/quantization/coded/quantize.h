@@ -45,8 +45,8 @@ constexpr float rounded(float x) {
   return (x + kWhole) - kWhole;
 }
 
-// A weight is a scale times a value of the book: the scale takes the largest weight to the book's largest value, and each
-// weight gets the nearest one.
+// A weight is a scale times a value of the book: the scale takes the largest weight to the book's largest
+// value, and each weight gets the nearest one.
 template <class BookType>
 struct BookCodes {
   using Book = BookType;

@@ -1,5 +1,6 @@
-// These are rows of codes as the products of a CPU read them (tenon/sdk/cpu/products.h). They are for kernels.cc of a scheme's
-// folder, which is compiled once for each instruction set: what is called there at run time stands in an anonymous namespace.
+// These are rows of codes as the products of a CPU read them (tenon/sdk/cpu/products.h). They are for
+// kernels.cc of a scheme's folder, which is compiled once for each instruction set: what is called there at
+// run time stands in an anonymous namespace.
 #pragma once
 
 #include <algorithm>
@@ -46,8 +47,8 @@ inline float e4m3_at(const uint8_t* p) {
   return half_at(half) * 256;
 }
 
-// Decoder<kScaling, Codes>(group) reads a group's scale; called with 16 codes it gives their weights, up to kFactor and to
-// the row's scale.
+// Decoder<kScaling, Codes>(group) reads a group's scale; called with 16 codes it gives their
+// weights, up to kFactor and to the row's scale.
 template <Scaling kScaling, class Codes>
 class Decoder;
 

@@ -1,6 +1,6 @@
-// A scheme says of itself to the bases of coding.h and to those of published checkpoints (../published) what these concepts ask, beside
-// its name and its parameters; the class with it is its Schema. Worked example: nf4/schema.h, whose two codings share one book of
-// sixteen numbers; on a GPU nf4/cuda.cu adds how each is packed (cuda_scheme.cuh).
+// A scheme says of itself to the bases of coding.h and to those of published checkpoints (../published) what these
+// concepts ask, beside its name and its parameters; the class with it is its Schema. Worked example: nf4/schema.h,
+// whose two codings share one book of sixteen numbers; on a GPU nf4/cuda.cu adds how each is packed (cuda_scheme.cuh).
 #pragma once
 
 #include <concepts>
@@ -31,8 +31,9 @@ concept Quantizes = HasCodings<S> && requires(const sdk::Params& params) {
   { S::choose(params) } -> std::same_as<uint32_t>;  // Returns the index in kCodings for what is quantized here.
 };
 
-// It reads matrices of published checkpoints, which are no tensors of its own. published() throws Refused for a matrix that is damaged.
-// For a matrix in no such form it returns null if the scheme also quantizes, and throws Refused if not.
+// It reads matrices of published checkpoints, which are no tensors of its own. published() throws
+// Refused for a matrix that is damaged. For a matrix in no such form it returns null if the scheme
+// also quantizes, and throws Refused if not.
 template <class S>
 concept ReadsPublished = requires(const tenon_linear& s, uint32_t mat) {
   { S::published(s, mat) } -> std::same_as<std::unique_ptr<published::Matrix>>;

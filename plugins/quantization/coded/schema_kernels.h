@@ -1,4 +1,5 @@
-// kernels.cc of a scheme's folder, which is compiled once for each instruction set, makes the kernels of its codings by this.
+// kernels.cc of a scheme's folder, which is compiled once for each instruction set,
+// makes the kernels of its codings by this.
 #pragma once
 
 #include "kernels.h"

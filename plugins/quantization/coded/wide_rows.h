@@ -1,5 +1,6 @@
-// These are packed rows of codes (packings.h) as products of x in 16 bits read them (tenon/sdk/cpu/wide_products.h). They are for
-// products.cc of a scheme's folder, which is compiled for the instruction sets that have dot products of bytes.
+// These are packed rows of codes (packings.h) as products of x in 16 bits read them
+// (tenon/sdk/cpu/wide_products.h). They are for products.cc of a scheme's folder, which is compiled for the
+// instruction sets that have dot products of bytes.
 #pragma once
 
 #include <array>
@@ -144,8 +145,9 @@ struct WideRow<Schema, kIndex, IntegerCodes<kBits>> : PackedCoding<Schema, kInde
   }
 };
 
-// A book's values are integers of so many steps of the largest one. Those of nf4, in two bytes, are within 7.9e-6 of it, the
-// least that any number of steps up to 32639 gives. The others are exact, and so small that they meet x in 16 bits.
+// A book's values are integers of so many steps of the largest one. Those of nf4, in two bytes, are
+// within 7.9e-6 of it, the least that any number of steps up to 32639 gives. The others are exact,
+// and so small that they meet x in 16 bits.
 template <class Book>
 constexpr int kSteps = 0;
 template <>

@@ -1,5 +1,5 @@
-// A product has x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale. It is for
-// the host and, with relaxed constexpr, for CUDA.
+// A product has x as 8-bit floats: each number becomes the scale times the number of e4m3 that is nearest to x / scale.
+// It is for the host and, with relaxed constexpr, for CUDA.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ constexpr float nearest_e4m3(float x) {
   constexpr uint32_t kExponent = 0x7f800000, kLeastNormal = (127 - 6) << 23;
   float magnitude = x < 0 ? -x : x;
   magnitude = magnitude > kLargest ? kLargest : magnitude;
-  // Numbers of one power of two are whole multiples of its eighth, and those below 2^-6 of 2^-9. What is added to 2^23 of
-  // these steps is rounded to whole ones.
+  // Numbers of one power of two are whole multiples of its eighth, and those below 2^-6 of 2^-9. What is added to 2^23
+  // of these steps is rounded to whole ones.
   uint32_t power = __builtin_bit_cast(uint32_t, magnitude) & kExponent;
   power = power < kLeastNormal ? kLeastNormal : power;
   const auto steps = __builtin_bit_cast(float, power + (20U << 23));
@@ -38,12 +38,14 @@ constexpr float row_scale(float largest) {
 
 }  // namespace
 
-// An op rounds rows of x, after RMSNorm where that was claimed. It makes (rows, parts, k): each part has a scale of its own.
+// An op rounds rows of x, after RMSNorm where that was claimed. It makes (rows,
+// parts, k): each part has a scale of its own.
 struct RoundArgs {
   uint32_t k, rows, parts;
   uint32_t experts;   // so many have sets of scales; 0: there is one
   uint32_t has_norm;  // 1: the operand after kRoundedLive is RMSNorm's weights, f32[k]
-  // 1: the operand after these is f32[sets][parts], and of a routed site the rows' experts follow; 0: each row has a scale.
+  // 1: the operand after these is f32[sets][parts], and of a routed site the rows'
+  // experts follow; 0: each row has a scale.
   uint32_t has_scales;
   float eps;  // RMSNorm adds it to the mean of the squares
   uint32_t reserved;

@@ -1,12 +1,14 @@
-// This is quantization.fp8 on a GPU: weights in e4m3 with a scale a row or a block of columns (schema.h), and the two small ops that
-// round x to e4m3 and find its largest magnitude (activations.h, whose loops on a CPU are the naive twins: cpu.cc).
+// This is quantization.fp8 on a GPU: weights in e4m3 with a scale a row or a block of columns
+// (schema.h), and the two small ops that round x to e4m3 and find its largest magnitude (activations.h,
+// whose loops on a CPU are the naive twins: cpu.cc).
 //
-// A step multiplies in one of two ways. Weights become halves in registers, and x is f32 or was rounded to numbers of e4m3 in f32
-// before (round_kernel); or, for many rows on Hopper, both stay codes and cuBLASLt multiplies them (e4m3_products.cuh). Both round a
-// number of x in the same way: x / scale becomes the nearest number of e4m3, as compressed-tensors and transformers do.
+// A step multiplies in one of two ways. Weights become halves in registers, and x is f32 or was rounded to
+// numbers of e4m3 in f32 before (round_kernel); or, for many rows on Hopper, both stay codes and cuBLASLt
+// multiplies them (e4m3_products.cuh). Both round a number of x in the same way: x / scale becomes the nearest
+// number of e4m3, as compressed-tensors and transformers do.
 //
-// Invariants: a scale a token is the row's largest magnitude / 448, after RMSNorm where that was claimed; a static scale is the
-// file's, one for each part of the site. Rows past the live ones are neither read nor written.
+// Invariants: a scale a token is the row's largest magnitude / 448, after RMSNorm where that was claimed; a static
+// scale is the file's, one for each part of the site. Rows past the live ones are neither read nor written.
 #include "../coded/cuda_scheme.cuh"
 #include "e4m3_products.cuh"
 #include "scheme.h"

@@ -18,7 +18,8 @@ namespace tenon::fp8 {
 
 inline constexpr uint32_t kThreads = 256;
 
-// Puts the values of all threads of the block together by `op`; each of them gets the result. A kernel calls it once for each type of op.
+// Puts the values of all threads of the block together by `op`; each of them gets the result. A
+// kernel calls it once for each type of op.
 template <uint32_t kThreads = fp8::kThreads, class Op>
 __device__ float over_block(float v, const Op& op) {
   __shared__ float of_warp[kThreads / 32];
@@ -126,8 +127,8 @@ __global__ void __launch_bounds__(kThreads) round_codes_kernel(const RoundCodesA
   }
 }
 
-// Returns how many columns of a row a block holds whose threads have so many octets each. Rows that are longer than kMostColumns are
-// not multiplied as codes.
+// Returns how many columns of a row a block holds whose threads have so many octets each. Rows that are longer than
+// kMostColumns are not multiplied as codes.
 constexpr int64_t held_columns(uint32_t octets) {
   return int64_t{8} * kThreads * octets;
 }

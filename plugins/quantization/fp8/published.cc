@@ -1,13 +1,14 @@
-// This reads the checkpoints of fp8 that others publish. config.json says which: quant_method "fp8" (transformers and DeepSeek's own
-// layout) or "compressed-tensors" with the format float-quantized.
+// This reads the checkpoints of fp8 that others publish. config.json says which: quant_method "fp8" (transformers and
+// DeepSeek's own layout) or "compressed-tensors" with the format float-quantized.
 //
-// A matrix X of N rows and K columns has X.weight in e4m3 (N, K) and X.weight_scale or X.weight_scale_inv, by which codes are to be
-// multiplied: one number, one a row, or one for each block of rows and columns. With static activations it has one number more,
-// X.input_scale or X.activation_scale, by which x is rounded.
+// A matrix X of N rows and K columns has X.weight in e4m3 (N, K) and X.weight_scale or X.weight_scale_inv, by which
+// codes are to be multiplied: one number, one a row, or one for each block of rows and columns. With static activations
+// it has one number more, X.input_scale or X.activation_scale, by which x is rounded.
 //
-// Invariants: every key of config.json is either read or known to be harmless, and every tensor of the matrix is used; anything else
-// throws Refused with the key or tensor, what was found and what would be right. Blocks are whole multiples of kBlock columns wide. A
-// NaN among the codes, a scale below 0 and a scale of x that is not above 0 throw Failed when they are loaded.
+// Invariants: every key of config.json is either read or known to be harmless, and every tensor of the matrix is
+// used; anything else throws Refused with the key or tensor, what was found and what would be right. Blocks are
+// whole multiples of kBlock columns wide. A NaN among the codes, a scale below 0 and a scale of x that is not
+// above 0 throw Failed when they are loaded.
 #include "published.h"
 
 #include <optional>

@@ -1,6 +1,6 @@
 // This is quantization.fp8 on a device: Base multiplies x as it is given, and where x is to be rounded an op before the
-// product does that. Matrices side by side whose x has a scale each are multiplied one by one, each by x rounded with its own
-// scale. Where the device multiplies codes of x, a step of many rows is recorded by Ops instead.
+// product does that. Matrices side by side whose x has a scale each are multiplied one by one, each by x rounded with
+// its own scale. Where the device multiplies codes of x, a step of many rows is recorded by Ops instead.
 //
 // Ops(env) has the device's kernels:
 //   void round(sdk::Recorder&, const sdk::OpSpec&, const RoundArgs&)       emits the op that rounds x

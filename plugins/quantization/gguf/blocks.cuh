@@ -26,8 +26,8 @@ __host__ __device__ inline bool is_chosen(tenon_format format) {
   return format == TENON_IQ4_NL || format == TENON_IQ4_XS || format == TENON_MXFP4;
 }
 
-// A group of 16 (K types) or 32 weights q has these: w = d q + m, or w = (d sc) q - (m min) for K types; d and m are fp16
-// bits; d of MXFP4 is the exponent of a power of two.
+// A group of 16 (K types) or 32 weights q has these: w = d q + m, or w = (d sc) q - (m min) for K types; d and m are
+// fp16 bits; d of MXFP4 is the exponent of a power of two.
 struct GroupScales {
   uint32_t d = 0, m = 0;
   int sc = 1, min = 1;

@@ -1,10 +1,11 @@
-// With H = (2 / rows) sum of x x^T and H^-1 = U^T U, U upper triangular, the error of column j, (w - rounded w) / U(j, j),
-// times U(j, t) is what the later columns t take off. Rows of a matrix do not meet, so threads take tiles of rows through all
-// columns, kBlock of them at a time: errors reach the columns of a block at once, and those after it by one product.
+// With H = (2 / rows) sum of x x^T and H^-1 = U^T U, U upper triangular, the error of column j, (w - rounded
+// w) / U(j, j), times U(j, t) is what the later columns t take off. Rows of a matrix do not meet, so threads
+// take tiles of rows through all columns, kBlock of them at a time: errors reach the columns of a block at
+// once, and those after it by one product.
 //
-// U is found without H^-1. H with rows and columns in reverse is L L^T; then U(i, j) = L^-1(k - 1 - i, k - 1 - j), and so
-// lies in the inverse of a Cholesky factor, which is read backwards. A factor does not change the codes, so 2 / rows is left
-// out but for the 1 of columns whose x was always 0.
+// U is found without H^-1. H with rows and columns in reverse is L L^T; then U(i, j) = L^-1(k - 1 - i, k - 1 - j), and
+// so lies in the inverse of a Cholesky factor, which is read backwards. A factor does not change the codes, so 2 / rows
+// is left out but for the 1 of columns whose x was always 0.
 #include "solver.h"
 
 #include <algorithm>

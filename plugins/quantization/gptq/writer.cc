@@ -1,5 +1,5 @@
-// This writes a solution as the tensors that published.cc names at its top. The first version of the form is written, which
-// all readers know: zero points are stored less 1, so none is 0, and none is stored with all bits set.
+// This writes a solution as the tensors that published.cc names at its top. The first version of the form is written,
+// which all readers know: zero points are stored less 1, so none is 0, and none is stored with all bits set.
 #include "writer.h"
 
 #include <cstring>

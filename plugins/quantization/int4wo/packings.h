@@ -1,6 +1,7 @@
-// Rows of int4wo are packed so, sixteen side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. A unit is a
-// group of G weights: bf16 scale of each row, bf16 zero point of each row, then for each 32 k four times 64 bytes, steps i
-// and i + 4 in the lower and the upper half of their bytes, as a row has them. It is for code that is compiled for the base machine only.
+// Rows of int4wo are packed so, sixteen side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. A
+// unit is a group of G weights: bf16 scale of each row, bf16 zero point of each row, then for each 32 k four times
+// 64 bytes, steps i and i + 4 in the lower and the upper half of their bytes, as a row has them. It is for code
+// that is compiled for the base machine only.
 #pragma once
 
 #include "pack.h"

@@ -1,5 +1,5 @@
-// These are packed rows (packings.h) as products of x in 16 bits read them. The file is compiled once for each instruction set
-// that has dot products of bytes.
+// These are packed rows (packings.h) as products of x in 16 bits read them. The file is compiled once for each
+// instruction set that has dot products of bytes.
 #include "kernels.h"
 #include "pack.h"
 #include "tenon/sdk/cpu/wide_products.h"

@@ -16,8 +16,8 @@
 
 namespace tenon::int8_rows {
 
-// By this rule rows of weights become int8: the scale of one is its largest magnitude / kSteps, at least kLeastScale, and codes lie
-// within [kLeastCode, 127].
+// By this rule rows of weights become int8: the scale of one is its largest magnitude / kSteps, at least
+// kLeastScale, and codes lie within [kLeastCode, 127].
 template <class S>
 concept Int8Rule = requires {
   { S::kSteps } -> std::convertible_to<float>;

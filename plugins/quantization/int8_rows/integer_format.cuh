@@ -5,12 +5,12 @@
 //   c (rows 16, columns 8) += a (rows 16, k 32) b (k 32, columns 8), int8 with int32 sums (mma_int8 of tenon/cuda/mma.cuh,
 //   which says what lane l = 4 g + t holds of a, b and c)
 //
-// Products do not care which k is called which, so k are permuted as packed.cuh has it: a lane holds k = 8t to 8t + 7 of
-// 32, in natural order, and reads 16 bytes of weights and 8 bytes of x for them.
+// Products do not care which k is called which, so k are permuted as packed.cuh has it: a lane holds k = 8t to 8t + 7
+// of 32, in natural order, and reads 16 bytes of weights and 8 bytes of x for them.
 //
-// A row of x takes four bytes a k, as one in f32 would: of each segment of 64 k the int8 are the first 64 of its 256 bytes,
-// so that the row can take the place of its floats. Column c of b is row c % 4 of a row block; the columns from 4 on are
-// there twice and are not read. The naive twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
+// A row of x takes four bytes a k, as one in f32 would: of each segment of 64 k the int8 are the first 64 of its 256
+// bytes, so that the row can take the place of its floats. Column c of b is row c % 4 of a row block; the columns from
+// 4 on are there twice and are not read. The naive twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -96,8 +96,8 @@ __device__ __forceinline__ uint32_t find_largest(uint32_t bits, uint32_t warp) {
   return bits;
 }
 
-// Returns four numbers of x as bytes. The scale comes from their row's largest, so none is beyond 127. A sum with 1.5 * 2^23
-// ends in the rounded number, in two's complement, and conversions of floats take a slow pipe.
+// Returns four numbers of x as bytes. The scale comes from their row's largest, so none is beyond 127. A sum with 1.5 *
+// 2^23 ends in the rounded number, in two's complement, and conversions of floats take a slow pipe.
 template <int8_rows::Int8Rows Schema>
 __device__ __forceinline__ uint32_t four_codes(const float (&v)[4], float inverse) {
   constexpr float kWhole = 12582912;
@@ -123,7 +123,8 @@ __device__ __forceinline__ float scale_of(uint32_t largest, bool normed) {
 
 }  // namespace detail
 
-// All threads of the block call it, each warp with its share; the scale is the row's, which every warp has to know before it rounds.
+// All threads of the block call it, each warp with its share; the scale is the row's, which
+// every warp has to know before it rounds.
 template <IntegerRows F, RowSink Sink>
 __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
   using Schema = typename F::Schema;

@@ -1,5 +1,5 @@
-// These are a scheme's kernels for each instruction set, equal to the bit. kernels.cc and products.cc of the scheme's folder
-// make them.
+// These are a scheme's kernels for each instruction set, equal to the bit. kernels.cc and
+// products.cc of the scheme's folder make them.
 #pragma once
 
 #include "tenon/sdk/cpu/linear_site.h"

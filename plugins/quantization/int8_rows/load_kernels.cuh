@@ -1,5 +1,5 @@
-// These bring rows of weights into packed int8 with a scale each: quantized by a rule (Int8Rule of definition.h), or as they
-// were stored.
+// These bring rows of weights into packed int8 with a scale each: quantized by a rule (Int8Rule
+// of definition.h), or as they were stored.
 #pragma once
 
 #include <cfloat>

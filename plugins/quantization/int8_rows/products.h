@@ -1,13 +1,13 @@
 // This multiplies rows of x in int8 by rows of int8 weights, as they lie in memory. It is for products.cc of a scheme's
 // folder, which is compiled once for each instruction set: AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
-// A product is an exact integer, so every instruction set and every tile has the same one: |w x| <= 128 * 127, and kMostWidth
-// of them fit 32 bits. Then it is rounded to f32 once and multiplied by the product of both scales. vector_bytes.h says how
-// an instruction set multiplies bytes.
+// A product is an exact integer, so every instruction set and every tile has the same one: |w x| <= 128 * 127, and
+// kMostWidth of them fit 32 bits. Then it is rounded to f32 once and multiplied by the product of both scales.
+// vector_bytes.h says how an instruction set multiplies bytes.
 //
-// An example: 9 rows of x by 64 rows of weights of 4096 k under AVX-512. A tile is 6 rows of x by 4 of weights: 24 sums of
-// 16 lanes. A step of 64 k loads 4 vectors of weights and 6 of x, and does 24 dot products. After 64 steps the lanes of
-// four sums are added up together. Rows 6 and 7 of x make tiles of 2 by 4, row 8 tiles of 1 by 4.
+// An example: 9 rows of x by 64 rows of weights of 4096 k under AVX-512. A tile is 6 rows of x by 4 of weights: 24 sums
+// of 16 lanes. A step of 64 k loads 4 vectors of weights and 6 of x, and does 24 dot products. After 64 steps the lanes
+// of four sums are added up together. Rows 6 and 7 of x make tiles of 2 by 4, row 8 tiles of 1 by 4.
 //
 // The naive twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
 #pragma once

@@ -1,5 +1,5 @@
-// Rows of x become int8 with one scale, and rows of int8 weights become floats. They are for kernels.cc of a scheme's folder, which is
-// compiled once for each instruction set.
+// Rows of x become int8 with one scale, and rows of int8 weights become floats. They are for kernels.cc of a scheme's
+// folder, which is compiled once for each instruction set.
 #pragma once
 
 #include "definition.h"
@@ -35,8 +35,9 @@ const float* without_outliers(const float* x, float (&copy)[kInt8Block]) {
   return copy;
 }
 
-// Makes `to` of the k numbers at x. to.scale[0] becomes the row's scale and to.negative32[0] less the sum of its q; its other fields
-// are not used. A row with a number that is not finite gets NaN for its scale, and so its products are NaN.
+// Makes `to` of the k numbers at x. to.scale[0] becomes the row's scale and to.negative32[0] less
+// the sum of its q; its other fields are not used. A row with a number that is not finite gets NaN
+// for its scale, and so its products are NaN.
 template <Int8Rows Schema>
 void quantize_x(const float* x, uint32_t k, const sdk::cpu::Int8Row& to) {
   constexpr uint32_t kInfinite = 0x7f800000;

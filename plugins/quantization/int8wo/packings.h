@@ -1,6 +1,6 @@
-// Rows of int8wo are packed so, sixteen side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. A group of
-// rows begins with their scales in f32; a unit has 32 k, step s in its s-th 64 bytes, as bytes without a sign: the weight's
-// integer and 128. It is for code that is compiled for the base machine only.
+// Rows of int8wo are packed so, sixteen side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. A
+// group of rows begins with their scales in f32; a unit has 32 k, step s in its s-th 64 bytes, as bytes without a sign:
+// the weight's integer and 128. It is for code that is compiled for the base machine only.
 #pragma once
 
 #include "pack.h"

@@ -1,5 +1,5 @@
-// Outliers are decided on the GPU, by each kernel that needs to know: x of 6 and more counts as 0 among the integers, and an op
-// after the product adds what they give.
+// Outliers are decided on the GPU, by each kernel that needs to know: x of 6 and more counts as 0 among the integers,
+// and an op after the product adds what they give.
 #include "../int8_rows/cuda_scheme.cuh"
 #include "schema.h"
 
@@ -25,9 +25,9 @@ struct OutlierPointers {
   const float* scales;
 };
 
-// y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i). A thread has a column of y, a block kThreads of
-// them of one row. The block finds the outliers among kAtOnce numbers of x at a time, and lays them side by side in their
-// order, so that a sum does not depend on how many columns there are.
+// y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i). A thread has a column of y, a block kThreads
+// of them of one row. The block finds the outliers among kAtOnce numbers of x at a time, and lays them side by side in
+// their order, so that a sum does not depend on how many columns there are.
 template <class F>
 __global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a, const OutlierPointers p) {
   __shared__ float value[kAtOnce];

@@ -1,6 +1,6 @@
-// A chunk is some columns of y for all live rows. For each row its outliers are found first, a look at k numbers, which is
-// little beside a product of k numbers by the chunk's columns. Products of fp16 and int8 are exact in f32; they are added up
-// in the order of the columns of x.
+// A chunk is some columns of y for all live rows. For each row its outliers are found first, a look at k numbers, which
+// is little beside a product of k numbers by the chunk's columns. Products of fp16 and int8 are exact in f32; they are
+// added up in the order of the columns of x.
 #include "outliers.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// Outliers of x add this to a product on the CPU: y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i),
-// an op after the product of integers, in which they count as zeros.
+// Outliers of x add this to a product on the CPU: y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers
+// i), an op after the product of integers, in which they count as zeros.
 #pragma once
 
 #include "tenon/sdk/cpu/linear_site.h"

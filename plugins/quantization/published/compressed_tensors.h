@@ -1,5 +1,5 @@
-// This reads a quantization_config of quant_method "compressed-tensors", of which one group of settings has to hold for all
-// matrices that are quantized; https://github.com/vllm-project/compressed-tensors defines the keys.
+// This reads a quantization_config of quant_method "compressed-tensors", of which one group of settings has to hold for
+// all matrices that are quantized; https://github.com/vllm-project/compressed-tensors defines the keys.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // config.json says how a checkpoint stores its matrices in quantization_config, which every scheme is given as JSON
-// (tenon_linear.description). A scheme reads the keys that it knows; a key that nobody has read may mean that the numbers
-// are other ones than those computed here, and is refused by name.
+// (tenon_linear.description). A scheme reads the keys that it knows; a key that nobody has read may mean that the
+// numbers are other ones than those computed here, and is refused by name.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@ namespace tenon::published {
 
 namespace detail {
 
-// This is one JSON text, flattened: {"a": {"b": [4, null]}} has "a.b.0" = 4 and "a.b.1" = null, and "a.b" and "a" are there
-// as "[]" and "{}". Texts keep their quotes, so that "4" and 4 differ, and escapes of them are not resolved. The host has
-// parsed the text before; a plugin has no other library than the SDK, so it cannot share the host's parser.
+// This is one JSON text, flattened: {"a": {"b": [4, null]}} has "a.b.0" = 4 and "a.b.1" = null, and "a.b" and "a" are
+// there as "[]" and "{}". Texts keep their quotes, so that "4" and 4 differ, and escapes of them are not resolved. The
+// host has parsed the text before; a plugin has no other library than the SDK, so it cannot share the host's parser.
 class Flattening {
  public:
   using Values = std::map<std::string, std::string, std::less<>>;
@@ -92,8 +92,8 @@ class Flattening {
 
 class Description {
  public:
-  // `json` is "" if the file says nothing. `origin` says where the text stands, as messages name it. Throws sdk::Refused for
-  // what is no JSON.
+  // `json` is "" if the file says nothing. `origin` says where the text stands, as messages name it.
+  // Throws sdk::Refused for what is no JSON.
   explicit Description(std::string_view json, std::string origin = "config.json: quantization_config")
       : origin_(std::move(origin)) {
     read_.insert("");
@@ -188,8 +188,8 @@ class Description {
                                                    : at->second;
     throw sdk::Refused(origin_ + "." + key + " is " + found + "; expected " + right);
   }
-  // Throws Refused for a key that was not read and is not harmless. A name among the harmless ones stands for what is below
-  // it, too.
+  // Throws Refused for a key that was not read and is not harmless. A name among the
+  // harmless ones stands for what is below it, too.
   void need_all_read(std::span<const std::string_view> harmless) const {
     for (const auto& [key, value] : values_) {
       if (read_.contains(key) || value == "null" || value == "{}" || value == "[]") continue;

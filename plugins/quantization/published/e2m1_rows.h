@@ -1,5 +1,5 @@
-// These are packed rows of e2m1 as products of x in 16 bits read them (../coded/wide_rows.h). Twice a value is an integer from -12
-// to 12, so a weight is one byte, and half its scale.
+// These are packed rows of e2m1 as products of x in 16 bits read them (../coded/wide_rows.h). Twice a value is an
+// integer from -12 to 12, so a weight is one byte, and half its scale.
 #pragma once
 
 #include "../coded/wide_rows.h"

@@ -1,5 +1,5 @@
-// This brings x into the order of a matrix whose columns are held in another one than the file's (act-order): k numbers a row
-// are moved.
+// This brings x into the order of a matrix whose columns are held in another one than the
+// file's (act-order): k numbers a row are moved.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// These codings hold integers in groups with a scale and a zero point, as published checkpoints have them, with scales in the
-// file's own format. A group of the file is as many groups of a coding as it takes, each with the same scale: most files have
-// 128, and any multiple of 32 is held in groups of 32.
+// These codings hold integers in groups with a scale and a zero point, as published checkpoints have them, with scales
+// in the file's own format. A group of the file is as many groups of a coding as it takes, each with the same scale:
+// most files have 128, and any multiple of 32 is held in groups of 32.
 #pragma once
 
 #include <array>

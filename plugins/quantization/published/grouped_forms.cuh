@@ -1,5 +1,5 @@
-// Integers of published checkpoints lie so on the GPU: a coding's groups of 128 as groups of 64 with equal scales. Several
-// schemes have the same forms, so their kernels are compiled once, in sources of their own each few widths.
+// Integers of published checkpoints lie so on the GPU: a coding's groups of 128 as groups of 64 with equal scales.
+// Several schemes have the same forms, so their kernels are compiled once, in sources of their own each few widths.
 #pragma once
 
 #include <type_traits>

@@ -1,5 +1,6 @@
-// The CPU holds matrices of published checkpoints in codings that all schemes have together, so that their kernels are compiled once
-// (CMakeLists.txt) and not by every scheme that reads such codings. A scheme's own codings are among these.
+// The CPU holds matrices of published checkpoints in codings that all schemes have together, so
+// that their kernels are compiled once (CMakeLists.txt) and not by every scheme that reads such
+// codings. A scheme's own codings are among these.
 #pragma once
 
 #include <algorithm>

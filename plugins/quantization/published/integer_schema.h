@@ -1,4 +1,5 @@
-// A scheme's Schema (scheme.h) has this part wherever codes of every coding stand for integers and there are no parameters.
+// A scheme's Schema (scheme.h) has this part wherever codes of every coding stand
+// for integers and there are no parameters.
 #pragma once
 
 #include <memory>

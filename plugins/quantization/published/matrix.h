@@ -1,5 +1,5 @@
-// A published checkpoint stores this matrix, which becomes rows of a coding (coded/coding.h) while it loads: the codes keep
-// their values, and scales and zero points their groups, so that nothing is rounded anew.
+// A published checkpoint stores this matrix, which becomes rows of a coding (coded/coding.h) while it loads: the codes
+// keep their values, and scales and zero points their groups, so that nothing is rounded anew.
 #pragma once
 
 #include <algorithm>
@@ -18,9 +18,9 @@
 
 namespace tenon::published {
 
-// This is a row of a matrix on its way into a coding: a code a weight and, by group of the coding, a scale and a zero point.
-// A coding with one scale a row takes scale[0]; one with a scale of e4m3 for each 16 weights besides has those in the place
-// of zero points; one with offsets has scale and offset side by side in the place of scales.
+// This is a row of a matrix on its way into a coding: a code a weight and, by group of the coding, a scale and a zero
+// point. A coding with one scale a row takes scale[0]; one with a scale of e4m3 for each 16 weights besides has those
+// in the place of zero points; one with offsets has scale and offset side by side in the place of scales.
 struct Row {
   const uint8_t* code;
   const float* scale;
@@ -77,7 +77,8 @@ T value_at(const tenon_slice& slice, uint64_t i) {
   return value;
 }
 
-// These are a tensor's numbers in f32, f16 or bf16. Each must be finite and, where the form has none below 0, not negative.
+// These are a tensor's numbers in f32, f16 or bf16. Each must be finite and, where
+// the form has none below 0, not negative.
 class Floats {
  public:
   enum class Sign { kAny, kNotNegative, kPositive };
@@ -107,7 +108,8 @@ class Floats {
   Sign sign_;
 };
 
-// A form needs this tensor: its name, and what is right of it. Throws sdk::Refused if it is missing or of another shape.
+// A form needs this tensor: its name, and what is right of it. Throws
+// sdk::Refused if it is missing or of another shape.
 inline const tenon_stored& need_tensor(const tenon_matrix& m, const tenon_stored& wanted) {
   const tenon_stored* found = sdk::find_tensor(m, wanted.name);
   if (found == nullptr) {

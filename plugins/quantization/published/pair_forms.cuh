@@ -1,5 +1,5 @@
-// Integers with a scale and an offset in f32 (paired_codings.h) lie so on the GPU. Four bits are in several schemes, so their kernels are
-// compiled once.
+// Integers with a scale and an offset in f32 (paired_codings.h) lie so on the GPU. Four bits are in several
+// schemes, so their kernels are compiled once.
 #pragma once
 
 #include "grouped_forms.cuh"

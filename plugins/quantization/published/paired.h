@@ -1,5 +1,5 @@
-// These are matrices of integers in groups along the row whose zero points are no integers: a weight stands for scale * code + offset,
-// both in f32. HQQ's and torchao's int4 differ in where the numbers lie; the base class does the rest.
+// These are matrices of integers in groups along the row whose zero points are no integers: a weight stands for scale *
+// code + offset, both in f32. HQQ's and torchao's int4 differ in where the numbers lie; the base class does the rest.
 #pragma once
 
 #include <span>

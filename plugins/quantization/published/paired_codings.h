@@ -1,5 +1,5 @@
-// These codings hold integers in groups with a scale and an offset in f32. A group of the file is as many groups of a coding as it
-// takes, each with the same pair.
+// These codings hold integers in groups with a scale and an offset in f32. A group of the file is as many groups of a
+// coding as it takes, each with the same pair.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// AutoGPTQ, GPTQModel, AutoAWQ and transformers write these keys of quantization_config beside those that say how matrices
-// are stored: how the codes were found, which matrices have some, and which kernels another program takes.
+// AutoGPTQ, GPTQModel, AutoAWQ and transformers write these keys of quantization_config beside those that say how
+// matrices are stored: how the codes were found, which matrices have some, and which kernels another program takes.
 #pragma once
 
 #include <string_view>

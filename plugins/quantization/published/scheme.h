@@ -1,11 +1,12 @@
-// This is the base of the schemes on the CPU that read published checkpoints and nothing else (coded/schema.h has what one says of
-// itself). One that writes is made of sdk::Params and sdk::Env, and has describe() and encode(), and observe() if it calibrates. Held
-// (held.h) has the codings that the kernels are for, Schema's among them; where the processor has dot products of bytes, rows are
-// packed and multiplied by x in 16 bits (tenon/sdk/cpu/wide_products.h), as uintx and nf4 do.
+// This is the base of the schemes on the CPU that read published checkpoints and nothing else (coded/schema.h has
+// what one says of itself). One that writes is made of sdk::Params and sdk::Env, and has describe() and encode(), and
+// observe() if it calibrates. Held (held.h) has the codings that the kernels are for, Schema's among them; where the
+// processor has dot products of bytes, rows are packed and multiplied by x in 16 bits
+// (tenon/sdk/cpu/wide_products.h), as uintx and nf4 do.
 //
-// Where the columns of a group do not stand side by side in the file (act-order), the matrix is held with its columns in the
-// groups' order, and an op before the product gathers x in that order: k numbers a row are moved, which costs a product of
-// thousands of rows nothing. Matrices that share x must have the same order then.
+// Where the columns of a group do not stand side by side in the file (act-order), the matrix is held with its columns
+// in the groups' order, and an op before the product gathers x in that order: k numbers a row are moved, which costs a
+// product of thousands of rows nothing. Matrices that share x must have the same order then.
 #pragma once
 
 #include <memory>
@@ -82,8 +83,8 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     return site;
   }
 
-  // After the matrices comes the order of the columns. All rows come together, since tensors that are not by row may have as
-  // many rows by chance.
+  // After the matrices comes the order of the columns. All rows come together, since tensors that are
+  // not by row may have as many rows by chance.
   tenon_footprint footprint(Site& site) const {
     tenon_footprint f = Base::footprint(site);
     f.flags |= TENON_FOOTPRINT_WHOLE;

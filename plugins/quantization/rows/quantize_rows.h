@@ -59,8 +59,8 @@ inline void put_int4_group(const Int4Group& of, const float* w, uint32_t n, uint
   }
 }
 
-// Each group has scale and zero point by choose(w, n), then q = (w - (z - 8 s)) / s within [0, 15]. Weights past k are left
-// out. Returns false if the weights of a group are beyond bf16.
+// Each group has scale and zero point by choose(w, n), then q = (w - (z - 8 s)) / s within [0, 15]. Weights past k are
+// left out. Returns false if the weights of a group are beyond bf16.
 template <class Choose>
 bool quantize_int4_row(const float* w, uint32_t k, uint32_t group, uint8_t* row, Choose&& choose) {
   for (uint32_t i = 0; i < k; i += group, row += int4_row_bytes(group, group)) {

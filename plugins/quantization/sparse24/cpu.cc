@@ -1,12 +1,13 @@
-// This is quantization.sparse24 on a CPU: it prunes and quantizes rows, takes rows that a file has in this form, and writes such files.
-// definition.h has the form and the arithmetic; packings.h packs rows where the instruction set has dot products of bytes, and
-// products.cc multiplies them. kernels.cc makes f32 of rows, where there are no such products.
+// This is quantization.sparse24 on a CPU: it prunes and quantizes rows, takes rows that a file has in
+// this form, and writes such files. definition.h has the form and the arithmetic; packings.h packs rows
+// where the instruction set has dot products of bytes, and products.cc multiplies them. kernels.cc makes
+// f32 of rows, where there are no such products.
 //
-// Two of four weights stay by magnitude alone, as in the 2:4 pattern of NVIDIA's sparse tensor cores (Mishra et al., "Accelerating
-// Sparse Deep Neural Networks", arXiv:2104.08378); there is no search or calibration.
+// Two of four weights stay by magnitude alone, as in the 2:4 pattern of NVIDIA's sparse tensor cores (Mishra et al.,
+// "Accelerating Sparse Deep Neural Networks", arXiv:2104.08378); there is no search or calibration.
 //
-// Invariants: a held row has only finite scales, and each of its quads has two different columns in rising order. Whatever breaks that,
-// in a file or by its range, throws Failed or Refused before it is held.
+// Invariants: a held row has only finite scales, and each of its quads has two different columns in rising order.
+// Whatever breaks that, in a file or by its range, throws Failed or Refused before it is held.
 #include <cmath>
 #include <cstring>
 #include <memory>

@@ -1,11 +1,11 @@
-// This is quantization.sparse24 on a GPU: two kernels fill the packed store when a model is loaded, and PackedScheme multiplies from it
-// (weights.cuh has the segment's layout and the sparse products). definition.h has the form and the arithmetic, and cpu.cc the same
-// pruning and quantization for a CPU, the naive twin of load_kernel.
+// This is quantization.sparse24 on a GPU: two kernels fill the packed store when a model is loaded, and PackedScheme
+// multiplies from it (weights.cuh has the segment's layout and the sparse products). definition.h has the form and the
+// arithmetic, and cpu.cc the same pruning and quantization for a CPU, the naive twin of load_kernel.
 //
-// Invariants: a block of threads fills one row, and writes all codes of its segments, padding included: code 8, the integer 0, where
-// nothing is kept. Each group has its scale in its segment; where a row has one scale, each group of 128 has it. A kernel cannot report
-// an error: a weight or a scale that is not finite, or a quad whose columns are out of order, makes a scale NaN, so that the
-// products of the row are NaN.
+// Invariants: a block of threads fills one row, and writes all codes of its segments, padding included: code 8, the
+// integer 0, where nothing is kept. Each group has its scale in its segment; where a row has one scale, each group of
+// 128 has it. A kernel cannot report an error: a weight or a scale that is not finite, or a quad whose columns are out
+// of order, makes a scale NaN, so that the products of the row are NaN.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -54,8 +54,8 @@ __device__ uint32_t largest_of(const cuda::LoadedRows& rows, uint32_t begin, uin
   return largest;
 }
 
-// A block has a row, a thread whole groups of it. A weight that is not finite, or a range beyond fp16, makes its group answer
-// NaN, or its row where that has one scale (group 0): nothing can be reported from here.
+// A block has a row, a thread whole groups of it. A weight that is not finite, or a range beyond fp16, makes its group
+// answer NaN, or its row where that has one scale (group 0): nothing can be reported from here.
 template <class F>
 __global__ void load_kernel(const cuda::LoadedRows rows, uint32_t group) {
   constexpr uint32_t kScaledK = std::max<uint32_t>(F::kGroup, 64);
@@ -90,8 +90,8 @@ __global__ void load_kernel(const cuda::LoadedRows rows, uint32_t group) {
   }
 }
 
-// Takes rows as they are stored. units: of a row in the file; scales: (rows, groups) f16. Columns out of order make a scale of
-// the row NaN.
+// Takes rows as they are stored. units: of a row in the file; scales: (rows, groups) f16. Columns
+// out of order make a scale of the row NaN.
 template <class F>
 __global__ void take_kernel(const cuda::LoadedRows rows, uint32_t units, const uint8_t* stored, const uint16_t* scales,
                             uint32_t group) {

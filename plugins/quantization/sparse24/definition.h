@@ -1,19 +1,19 @@
-// sparse24 makes a matrix X of N rows and K columns, and stores it, like this: of every four weights of a row the two of the largest
-// magnitude are kept (the earlier ones of equals), and become integers of four bits with a scale in fp16 for each group of G
-// weights, or for a whole row.
+// sparse24 makes a matrix X of N rows and K columns, and stores it, like this: of every four weights of a row the two
+// of the largest magnitude are kept (the earlier ones of equals), and become integers of four bits with a scale in fp16
+// for each group of G weights, or for a whole row.
 //
 //   scale = fp16(absmax / 7.5), q = w / scale rounded to nearest (halves to even), within [-8, 7]; a weight is scale * q
 //
 //   X.weight_sparse24 uint8 (N, P / 32, 12), X.weight_scale f16 (N, P / G), P = K rounded up to whole groups;
 //   of whole rows P = K rounded up to whole units of 32, and X.weight_scale is f16 (N, 1).
 //
-// A unit of 32 weights has eight quads of four, and 12 bytes. Byte u has the two integers that quad u keeps, in two's
-// complement, the one of the smaller column in the lower nibble. Then byte 8 + u / 2 has where they are, in its lower nibble
-// for an even u: the column within the quad of the first one in two bits, then that of the second one. The first column is
-// the smaller one.
+// A unit of 32 weights has eight quads of four, and 12 bytes. Byte u has the two integers that quad u keeps, in
+// two's complement, the one of the smaller column in the lower nibble. Then byte 8 + u / 2 has where they are, in
+// its lower nibble for an even u: the column within the quad of the first one in two bits, then that of the second
+// one. The first column is the smaller one.
 //
-// A row is held as its scale, if it has one alone, and then for each group its scale and its units. It is for the host and, with
-// relaxed constexpr, for CUDA.
+// A row is held as its scale, if it has one alone, and then for each group its scale and its units. It is for the
+// host and, with relaxed constexpr, for CUDA.
 #pragma once
 
 #include <algorithm>
@@ -102,8 +102,8 @@ inline constexpr tenon_format kStored = 1U << 17;
 constexpr bool is_stored(tenon_format source) {
   return source >= kStored;
 }
-// Returns 0 for a matrix that is not stored by this scheme. Throws Refused for tensors that do not fit together, with what
-// would be right for the group that they come nearest to.
+// Returns 0 for a matrix that is not stored by this scheme. Throws Refused for tensors that do not fit together, with
+// what would be right for the group that they come nearest to.
 inline tenon_format stored_format(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
   if (sdk::find_tensor(m, kWeight) == nullptr) return 0;

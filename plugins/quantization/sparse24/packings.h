@@ -1,11 +1,13 @@
-// This packs rows of sparse24, sixteen side by side (tenon/sdk/cpu/packed_rows.h), for products of x in 16 bits. A unit is a group of
-// weights: the f16 scale of each row, then for each 32 weights three times 64 bytes, a word of four bytes a row:
+// This packs rows of sparse24, sixteen side by side (tenon/sdk/cpu/packed_rows.h), for products of x in
+// 16 bits. A unit is a group of weights: the f16 scale of each row, then for each 32 weights three
+// times 64 bytes, a word of four bytes a row:
 //
 //   quads 0 to 3   four bits each: in the word's lower half their first integers, in its upper half their second ones
 //   quads 4 to 7   likewise
 //   pairs          four bits a quad: which of the six pairs of columns (kPairs) it keeps
 //
-// Where a scale is for a whole row, a unit is 32 weights without a scale, and a group of rows begins with their scales in f32.
+// Where a scale is for a whole row, a unit is 32 weights without a scale, and a group
+// of rows begins with their scales in f32.
 #pragma once
 
 #include "definition.h"

@@ -12,8 +12,8 @@ namespace {
 
 using namespace sdk::cpu;
 
-// For each pair that a quad may keep this says which bytes of four words of x are the two of its columns. It has as many entries as
-// a look-up in a register has lanes.
+// For each pair that a quad may keep this says which bytes of four words of x are the two of its columns. It has as
+// many entries as a look-up in a register has lanes.
 struct Places {
   uint32_t of_pair[kSide];
 };

@@ -1,15 +1,15 @@
-// This packed format (tenon/cuda/formats.cuh) has two of every four weights, as codes of 4 bits, q + 8, and columns, for 16
-// rows and 64 k:
+// This packed format (tenon/cuda/formats.cuh) has two of every four weights, as codes of 4 bits,
+// q + 8, and columns, for 16 rows and 64 k:
 //
 //   [lane][32 k] u32, of which bits 0-3 and 4-7 are the first codes of row g in the lane's two quads of the 32 k, 8-15 the
 //   same of row g + 8, and the upper half has the second codes: a shift and two masks make an A fragment of a word
 //   [lane] u32, the columns as sparse tensor cores take them (mma_sparse): lanes with t = 0 and 1 have those of the first 32 k,
 //   t = 2 and 3 those of the others, t = 0 and 2 of the first quads of the four lanes, t = 1 and 3 of the second ones
 //
-// Up to 8 rows, and more of sites of few tiles, go to sparse tensor cores, which read columns as they lie here and leave the
-// zeros out. Products of more rows multiply them: a byte permutation makes two registers of an A fragment out of a word that
-// has both codes and an 8, by a selector out of a table of all columns in shared memory. The table's sixteen words lie in banks
-// of their own, so lanes do not wait for each other.
+// Up to 8 rows, and more of sites of few tiles, go to sparse tensor cores, which read columns as they lie here and
+// leave the zeros out. Products of more rows multiply them: a byte permutation makes two registers of an A fragment out
+// of a word that has both codes and an 8, by a selector out of a table of all columns in shared memory. The table's
+// sixteen words lie in banks of their own, so lanes do not wait for each other.
 //
 // Example: the quad (0, -3, 0, 5) has the codes 5 and 13 and the columns 1 and 3, that is 1 | 3 << 2 = 13. The word is
 // bytes 5, 0, 13, 0, the selector for columns 0 and 1 takes bytes 8, 0, 5, 0: halves with the bits 8 and 5.
@@ -28,8 +28,8 @@ struct SparseNibbles : IntegerWeights<8> {
   static constexpr uint32_t kColumns = 256, kBytes = kColumns + 128, kWords = 16;
   static constexpr uint32_t kTableBytes = 128;  // the words use them; a dynamic array may begin after them
 
-  // All threads of a block call it, and then wait for each other. The table is [columns]: two selectors of byte 0 or 2, the codes, or 4, an 8,
-  // each with byte 1 or 5, which are above them.
+  // All threads of a block call it, and then wait for each other. The table is [columns]: two selectors of byte 0 or 2,
+  // the codes, or 4, an 8, each with byte 1 or 5, which are above them.
   static __device__ void make_table() {
     if (threadIdx.x >= kWords) return;
     const uint32_t first = threadIdx.x & 3, second = threadIdx.x >> 2;

@@ -1,5 +1,5 @@
-// uintx's codings lie so on the GPU: groups of 128 and 256 as groups of 64 with equal scales, integers of 7 bits as bytes. The
-// kernels are in a source of their own each few widths.
+// uintx's codings lie so on the GPU: groups of 128 and 256 as groups of 64 with equal scales, integers of 7 bits as
+// bytes. The kernels are in a source of their own each few widths.
 #pragma once
 
 #include "../coded/cuda_scheme.cuh"

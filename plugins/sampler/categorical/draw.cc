@@ -1,6 +1,6 @@
-// The draw over a run of candidates, compiled once for each instruction set: two registers of candidates at a time meet the
-// best of each lane so far, and the lanes meet at the end. A tie goes to the lower token. The naive twin is the draw in
-// tests/unit/engine/engine_test.cc.
+// The draw over a run of candidates, compiled once for each instruction set: two registers of candidates at a time meet
+// the best of each lane so far, and the lanes meet at the end. A tie goes to the lower token. The naive twin is the
+// draw in tests/unit/engine/engine_test.cc.
 #include "draw.h"
 
 #include "draw_body.h"

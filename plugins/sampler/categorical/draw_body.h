@@ -1,6 +1,6 @@
-// The arithmetic of a draw for a register of candidates: random words by Philox4x32-10, and of each its noise -log(q). Lanes do
-// not meet, and all arithmetic is additions, multiplications and divisions that are not fused, so the bits do not depend on
-// the instruction set. cuda.cu does the same for one candidate.
+// The arithmetic of a draw for a register of candidates: random words by Philox4x32-10, and of each its noise -log(q).
+// Lanes do not meet, and all arithmetic is additions, multiplications and divisions that are not fused, so the bits do
+// not depend on the instruction set. cuda.cu does the same for one candidate.
 //
 // The logarithm is that of the exponent and the fraction of a number, where the fraction lies about 1:
 // log(1 + d) = 2 atanh(d / (2 + d)), by its series up to the ninth power.

@@ -25,8 +25,8 @@ uint32_t keep_largest(uint64_t* keys, uint32_t n, uint32_t k) {
   return static_cast<uint32_t>(std::partition(keys + k, keys + n, ties) - keys);
 }
 
-// Returns the k-th largest of the largest entries of groups: k entries at least are no smaller. kOut if there are too few
-// groups.
+// Returns the k-th largest of the largest entries of groups: k entries at least are no
+// smaller. kOut if there are too few groups.
 float floor_of(const cpu::Entries& e, uint32_t k) {
   float largest[kGroups];
   const uint32_t groups = std::min(kGroups, e.n);

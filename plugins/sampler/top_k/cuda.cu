@@ -95,8 +95,8 @@ __device__ void find_most(const cuda::CandidateRow& row, Shared& s) {
   }
 }
 
-// Returns rising bits that k or more entries reach, 0 if fewer are known to: the k-th largest of all classes' greatest, or
-// somewhat less. Every block gets the same.
+// Returns rising bits that k or more entries reach, 0 if fewer are known to: the k-th largest of all classes' greatest,
+// or somewhat less. Every block gets the same.
 __device__ uint32_t find_floor(uint32_t k, Shared& s) {
   const auto cluster = cuda::this_cluster();
   uint32_t value[kMostClusterBlocks], low = ~0u, high = 0;
@@ -128,8 +128,8 @@ __device__ uint32_t find_floor(uint32_t k, Shared& s) {
   }
 }
 
-// Sorts keys, the largest first, by the threads [0, threads) that call it. room is a power of two. meet(stride) is called
-// where keys that are `stride` apart or less have been exchanged, or will be next.
+// Sorts keys, the largest first, by the threads [0, threads) that call it. room is a power of two. meet(stride) is
+// called where keys that are `stride` apart or less have been exchanged, or will be next.
 template <class Meet>
 __device__ void sort_falling(uint64_t* keys, uint32_t room, uint32_t thread, uint32_t threads, Meet meet) {
   for (uint32_t size = 2; size <= room; size *= 2) {
@@ -182,8 +182,8 @@ __device__ void write_row(const cuda::CandidateInput& in, const cuda::CandidateR
   if (thread == 0) p.count[row.row] = static_cast<int32_t>(n);
 }
 
-// Calls put(place, key) for every entry at the floor or above; places count up in *count. Of the thread's classes those are
-// read again that reach the floor.
+// Calls put(place, key) for every entry at the floor or above; places count up in *count. Of the thread's classes
+// those are read again that reach the floor.
 template <class Put>
 __device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shared& s, uint32_t* count, Put put) {
   const uint32_t classes = kMostClusterBlocks / gridDim.x, stride = gridDim.x * kClusterThreads;

@@ -24,7 +24,8 @@ class TopK : public sdk::Sampler<TopK> {
   TopK(const sdk::Params&, const sdk::Env&) {}
 
   Record encode(const sdk::Params& request) const { return {static_cast<uint32_t>(request.integer("k"))}; }
-  // Gives SPARSE, in falling order of logit, rising ids among equal logits. Any number may tie, so rows have room for all.
+  // Gives SPARSE, in falling order of logit, rising ids among equal logits. Any
+  // number may tie, so rows have room for all.
   void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) const;
 };
 

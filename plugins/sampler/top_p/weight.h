@@ -1,5 +1,5 @@
-// Candidates weigh the same on every machine, to the bit: additions and multiplications are not fused, and no library is
-// called.
+// Candidates weigh the same on every machine, to the bit: additions and multiplications
+// are not fused, and no library is called.
 #pragma once
 
 #include <algorithm>

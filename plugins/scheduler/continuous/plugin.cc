@@ -1,7 +1,7 @@
-// Sequences join and leave at any step. Of the rows of a step, those that generate get theirs first, one each and then
-// drafts; what is left goes to prompts, in chunks: those that run, then those that wait, by priority and then in the
-// order in which they came. With `fair` the clients take turns (turns.h): within a priority, rows and slots go to the one
-// that was served the least.
+// Sequences join and leave at any step. Of the rows of a step, those that generate get theirs first, one each and
+// then drafts; what is left goes to prompts, in chunks: those that run, then those that wait, by priority and then
+// in the order in which they came. With `fair` the clients take turns (turns.h): within a priority, rows and slots
+// go to the one that was served the least.
 //
 // Whoever waits rises by one in priority every `patience` steps, so that nobody waits for ever. A sequence that runs is
 // pre-empted where the cache is full, and for one that waits with a higher priority where all slots are taken: the one

@@ -2,8 +2,8 @@
 // Models", OSDI 2024 (the virtual token counter).
 //
 // Each client has a counter: what it was served, and a lift. Whoever has the lowest counter is next, and is charged for
-// what it is given. Nobody saves up turns: a client that comes to wait is lifted to the lowest counter of those who have
-// been waiting or, if nobody has, to the highest of those who run, so that all begin alike.
+// what it is given. Nobody saves up turns: a client that comes to wait is lifted to the lowest counter of those who
+// have been waiting or, if nobody has, to the highest of those who run, so that all begin alike.
 #pragma once
 
 #include <algorithm>

@@ -193,8 +193,8 @@ void Analyser::add_op(uint32_t slice, int64_t added_ns) {
   out_.ops.push_back(op);
 }
 
-// The GPU runs later than the host: its operations name their step, and a step lasts from the end of what was ahead of it
-// on the GPU, or its own begin on the host if that is later, to the end of its last operation.
+// The GPU runs later than the host: its operations name their step, and a step lasts from the end of what was ahead of
+// it on the GPU, or its own begin on the host if that is later, to the end of its last operation.
 void Analyser::time_kernels() {
   std::vector<int64_t> latest(file_.processes.size(), std::numeric_limits<int64_t>::min());  // ends, by device
   std::vector<std::pair<int64_t, int64_t>> spans(out_.steps.size());

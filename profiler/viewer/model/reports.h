@@ -11,8 +11,8 @@
 
 namespace tenon::view {
 
-// Returns a row for each operation, layers joined: calls, total, p50 and p99 of a call, bytes, GB/s, share of the measured
-// peak, share of the steps. The biggest comes first; a click leads to its longest call.
+// Returns a row for each operation, layers joined: calls, total, p50 and p99 of a call, bytes, GB/s, share of the
+// measured peak, share of the steps. The biggest comes first; a click leads to its longest call.
 Table op_table(const TraceFile& file, const Analysis& analysis, Phase phase, std::optional<double> peak_gbps);
 
 // Returns a row for each step: what ran, how long, how it splits, the slowest first where `worst_first`.

@@ -1,4 +1,5 @@
-// This lays two traces on one time axis: which moments lie over one another, and which slice of one is which of the other.
+// This lays two traces on one time axis: which moments lie over one another, and
+// which slice of one is which of the other.
 #pragma once
 
 #include <array>
@@ -39,9 +40,9 @@ class SideBySide {
   // Returns a range that shows all of both traces.
   std::pair<double, double> whole_range() const;
 
-  // Returns the slice of the other trace that corresponds to one of `side`: the same operation of the same layer in the same
-  // step, the n-th for the n-th; for a slice that is no operation, the slice of that name on the track of that name. kNoIndex
-  // if there is none.
+  // Returns the slice of the other trace that corresponds to one of `side`: the same operation of the same layer
+  // in the same step, the n-th for the n-th; for a slice that is no operation, the slice of that name on the track
+  // of that name. kNoIndex if there is none.
   uint32_t counterpart(size_t side, uint32_t slice) const;
 
  private:

@@ -1,7 +1,7 @@
 // This shows who waited for whom: a row a request, with bars for waits, prompt chunks and decoding, over one time axis.
 //
-// Only rows that are visible are drawn, and of each at most a bar for each pixel, so that a frame costs no more for 10000
-// requests than for a screen of them.
+// Only rows that are visible are drawn, and of each at most a bar for each pixel, so that a frame costs no more for
+// 10000 requests than for a screen of them.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>

@@ -18,8 +18,8 @@ class Turns : public sdk::Scheduler<Turns> {
   // Returns how many sequences run at once: each has a slot of the cache.
   uint32_t sequences() const { return 2; }
 
-  // Chooses the rows of the next step: here those of one sequence, the first that is not the last step's. A sequence that
-  // waits is admitted by getting rows, for which a slot must be free.
+  // Chooses the rows of the next step: here those of one sequence, the first that is not the last step's. A sequence
+  // that waits is admitted by getting rows, for which a slot must be free.
   void next(const sdk::Workload& w, sdk::Schedule& schedule) {
     uint32_t chosen = 0;
     for (uint32_t i = 0; i < w.size(); ++i) {

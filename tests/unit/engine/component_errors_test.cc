@@ -1,5 +1,5 @@
-// A component that leaves something wrong ends with an error that names it and says what, while the pipeline is made where that can be
-// known, else in the step.
+// A component that leaves something wrong ends with an error that names it and says what, while the pipeline is made
+// where that can be known, else in the step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

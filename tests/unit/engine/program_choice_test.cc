@@ -15,7 +15,8 @@ struct Bounds {
 
 class ProgramFor : public testing::Test {
  protected:
-  // These are the programs of three sequences with two drafts each, with scoring; they are not in the order of their sizes.
+  // These are the programs of three sequences with two drafts each, with scoring;
+  // they are not in the order of their sizes.
   ProgramFor() {
     for (const Bounds& of : {Bounds{3, 1, 3}, Bounds{1, 1, 1}, Bounds{9, 3, 9}, Bounds{9, 3, 9, true, true},
                              Bounds{64, 64, 9}, Bounds{16, 16, 9}, Bounds{64, 64, 32, false}, Bounds{3, 3, 3}}) {

@@ -101,8 +101,8 @@ class Resting : public OnADevice {
   std::chrono::steady_clock::time_point now_{};
 };
 
-// The prompts take one step, and four tell how long a step of three takes. Where steps are launched ahead, one more is under
-// way by then.
+// The prompts take one step, and four tell how long a step of three takes. Where steps are
+// launched ahead, one more is under way by then.
 const int kMeasured = kDevice == "cuda" ? 6 : 5;
 constexpr std::array<int, kAll + 1> kThreeAreSlow = {0, 10, 11, 20}, kThreeAreFast = {0, 10, 11, 12};
 

@@ -109,7 +109,8 @@ TEST(SavedSequence, SaysWhatAnotherFileIs) {
   EXPECT_THROW(SavedSequence::read(folder.path()), Error);
 }
 
-// The sizes in the header may be any: nothing beyond the file is read, and nothing is allocated for what it does not have.
+// The sizes in the header may be any: nothing beyond the file is read, and
+// nothing is allocated for what it does not have.
 TEST(SavedSequence, SizesThatDoNotFitTheFileAreRefused) {
   const TempFolder folder;
   const std::string whole = written(folder);

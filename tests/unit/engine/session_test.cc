@@ -16,8 +16,8 @@ namespace {
 using ::testing::HasSubstr;
 using Saved = std::shared_ptr<const SavedSequence>;
 
-// Steps have so few rows that a row's bits do not depend on the rows beside it, on a GPU either. The penalty counts the tokens of
-// the prompt, those that are loaded too.
+// Steps have so few rows that a row's bits do not depend on the rows beside it, on a GPU either. The penalty counts the
+// tokens of the prompt, those that are loaded too.
 const Settings kPipeline = {"quantization.use=none", "quantization.dtype=fp32", "kv_cache.capacity=192",
                             "scheduler.prefill_rows=8",
                             "sampler.chain=[{use=\"repetition_penalty\", penalty=1.3}, {use=\"top_k\", k=20}]"};

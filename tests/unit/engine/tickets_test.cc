@@ -260,7 +260,8 @@ TEST(Tickets, AnEngineThatDiesInACallbackEndsTheCallWithAnError) {
   EXPECT_THAT(usage_error([&] { loading.load([&](uint64_t, uint64_t) { engine.reset(); }); }), HasSubstr(kText));
 }
 
-// The engine dies in another thread: the call ends with an error after the step under way, and nothing runs once the engine is gone.
+// The engine dies in another thread: the call ends with an error after the step under way,
+// and nothing runs once the engine is gone.
 TEST(Tickets, AnEngineThatDiesWhileAnotherThreadIsInItEndsThatCallWithAnError) {
   for (int round = 0; round < 20; ++round) {
     auto engine = open_tiny(kContinuous);

@@ -13,7 +13,8 @@ constexpr LaunchTime::Clock::time_point kBegin{1h};
 // This takes steps of a device, each launched by the host as the time says.
 class Steps {
  public:
-  // A step lasts so long, and to launch one takes the host so long. Returns how long the device waited for the next step.
+  // A step lasts so long, and to launch one takes the host so long. Returns how
+  // long the device waited for the next step.
   Duration run(Duration step, Duration launch) {
     const Duration launched = delay() + launch, waited = std::max(launched - step, Duration());
     time_.add(std::max(step, launched), std::max(step - launched, Duration()));

@@ -1,5 +1,5 @@
-// Between two products activations may have a format that only these two know: which products are so linked, and what their
-// schemes agree on. Nothing is computed.
+// Between two products activations may have a format that only these two know: which products are so linked, and what
+// their schemes agree on. Nothing is computed.
 #include <gtest/gtest.h>
 
 #include "../../../core/src/pipeline/negotiation.h"

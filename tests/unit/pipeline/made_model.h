@@ -62,7 +62,8 @@ ModelKind kind_of(MadeModel& model);
 Registry& registry();
 PipelineConfig config_of(std::vector<std::string> set);
 
-// Logits of the last `wanted` rows of a prompt, in exact components of the CPU unless `set` says otherwise. Throws Error.
+// Logits of the last `wanted` rows of a prompt, in exact components of the CPU
+// unless `set` says otherwise. Throws Error.
 std::vector<Values> logits_of(MadeModel& model, const std::vector<int32_t>& tokens, uint32_t wanted,
                               std::vector<std::string> set = {});
 // Builds the same pipeline, not loaded.

@@ -1,4 +1,5 @@
-// fp8's kernels for AVX-512 VBMI, which look 64 codes up at once, have the bits of those for AVX-512 alone, which convert halves.
+// fp8's kernels for AVX-512 VBMI, which look 64 codes up at once, have the bits of those
+// for AVX-512 alone, which convert halves.
 #include <gtest/gtest.h>
 
 #include <cmath>

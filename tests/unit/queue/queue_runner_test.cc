@@ -14,7 +14,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// This queue behaves as CUDA's do: a kernel that fails is heard of in the next call of whatever kind, and in all after it.
+// This queue behaves as CUDA's do: a kernel that fails is heard of in the next
+// call of whatever kind, and in all after it.
 struct Queue {
   bool broken = false, capturing = false;
   uint32_t failing_kernel = 0, failing_launch = 0, failing_in_capture = 0;  // these are numbers of ops, from 1

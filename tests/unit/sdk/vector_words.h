@@ -30,7 +30,8 @@ struct VectorWords {
   float transposed[kMostLanes * kMostLanes];  // (width, width), in which row r had a[c] + 100 r
   uint32_t double_width;
   double sums[kMostLanes];  // a * b + (c[1] + a), of Doubles<kDoubleWidth>
-  // From vector_bits.h come the products of 1000003 (i + 1) + 2^40 with 4000000007, and the lanes of 0, 1, ... and 100, 101, ... in turn.
+  // From vector_bits.h come the products of 1000003 (i + 1) + 2^40 with 4000000007, and the
+  // lanes of 0, 1, ... and 100, 101, ... in turn.
   uint32_t long_lanes;
   uint64_t long_products[kMostLanes], interleaved[2 * kMostLanes];
   uint32_t dot_lanes;

@@ -1,5 +1,5 @@
-// A template from a stranger neither hangs nor crashes: its steps, its texts and its depth are limited, whatever it does.
-// Each template here ran for minutes, took all memory or all of the stack where one cost was not counted.
+// A template from a stranger neither hangs nor crashes: its steps, its texts and its depth are limited, whatever it
+// does. Each template here ran for minutes, took all memory or all of the stack where one cost was not counted.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,5 +1,6 @@
-// These tests render conversations by chat templates, inline ones and those of published models, against what transformers
-// renders. They look at which tokens are special, at what ends a turn, and at how a wrong template or conversation is reported.
+// These tests render conversations by chat templates, inline ones and those of published models, against
+// what transformers renders. They look at which tokens are special, at what ends a turn, and at how a
+// wrong template or conversation is reported.
 #include "tenon/core/chat_template.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
-// These tests merge traces of several processes, whose numbers, names and ids are the same on purpose: nothing of one may become
-// part of another, and what happened at once stands at one time.
+// These tests merge traces of several processes, whose numbers, names and ids are the same on purpose: nothing of one
+// may become part of another, and what happened at once stands at one time.
 #include "tenon/profiler/trace_merge.h"
 
 #include <gmock/gmock.h>
@@ -217,7 +217,8 @@ TEST_F(MergeTraces, SayWhichHaveNoClock) {
   EXPECT_EQ(all.meta("baseTimeNanoseconds"), "1010000");
 }
 
-// Of a file that is cut anywhere, what stands before the cut is merged, and the notices say of which file something is missing.
+// Of a file that is cut anywhere, what stands before the cut is merged, and the
+// notices say of which file something is missing.
 TEST_F(MergeTraces, TakeWhatIsLeftOfADamagedFile) {
   const std::string whole = R"({"baseTimeNanoseconds":1000000,"traceEvents":[)" + events("b", 0) + "]}";
   size_t cut_files = 0, slices = 0;

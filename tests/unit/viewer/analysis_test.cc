@@ -80,7 +80,8 @@ TEST(ViewAnalysis, KernelsBelongToTheStepTheyName) {
   EXPECT_EQ(steps_of(a, Phase::kAll).size(), 2U);
 }
 
-// PyTorch's profiler writes such files: epoch times, texts in place of process ids, steps on the CPU and again on the GPU.
+// PyTorch's profiler writes such files: epoch times, texts in place of process
+// ids, steps on the CPU and again on the GPU.
 TEST(ViewAnalysis, FilesOfKineto) {
   const TraceFile file = profiler::read_trace(TENON_TEST_DATA "/trace/kineto.json");
   EXPECT_TRUE(file.notices.empty());

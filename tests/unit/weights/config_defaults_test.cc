@@ -1,6 +1,6 @@
-// These tests look at what a description means that leaves keys out, for every family file in configs/models. What config.json
-// means is what transformers' configuration classes say (tests/differential/data/config_defaults.json, made by
-// config_defaults.py there); what GGUF means is what llama.cpp's loader says, in the table below.
+// These tests look at what a description means that leaves keys out, for every family file in configs/models. What
+// config.json means is what transformers' configuration classes say (tests/differential/data/config_defaults.json, made
+// by config_defaults.py there); what GGUF means is what llama.cpp's loader says, in the table below.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>
@@ -94,8 +94,8 @@ TEST_P(ConfigDefaults, AreThoseOfTheClass) {
     if (n.key.huggingface.empty() || !n.fallback.huggingface) continue;
     SCOPED_TRACE(n.key.huggingface);
     if (is_unknown(n.key.huggingface)) {
-      // Attention of these reads head_dim if it is there, and has a share of the width otherwise; sliding_window_pattern is
-      // another name for what layer_types lists.
+      // Attention of these reads head_dim if it is there, and has a share of the width otherwise;
+      // sliding_window_pattern is another name for what layer_types lists.
       ASSERT_TRUE(n.name == "head_dim" || n.name == "pattern");
       EXPECT_EQ(config.numbers.at(n.name), n.name == "head_dim" ? 1024 / 64 : 6);
       continue;

@@ -1,5 +1,5 @@
-// Families beside llama.cpp's converter (tests/golden/converted.py): a checkpoint that goes to GGUF has the tensors that the
-// converter makes of it, to the bit, and the converter's description of it is read as the checkpoint's.
+// Families beside llama.cpp's converter (tests/golden/converted.py): a checkpoint that goes to GGUF has the tensors
+// that the converter makes of it, to the bit, and the converter's description of it is read as the checkpoint's.
 #include <gtest/gtest.h>
 
 #include <boost/json.hpp>

@@ -205,8 +205,8 @@ double square_error(tenon_format format, const std::vector<float>& w) {
   return sum;
 }
 
-// Rounding to the nearest in the range of a group, with scales that are not rounded themselves, is worse than what a search
-// for scales finds, though the types round those.
+// Rounding to the nearest in the range of a group, with scales that are not rounded themselves, is worse than what a
+// search for scales finds, though the types round those.
 TEST(Encode, OfSuperblocksFindsBetterScalesThanTheRange) {
   const std::vector<float> w = normal_weights(256 * 256);
   struct Case {

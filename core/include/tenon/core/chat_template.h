@@ -1,6 +1,6 @@
-// A chat template turns a conversation into the prompt that a model was trained on. It is the model's own, in Jinja, and
-// is run as the package transformers runs it. Texts that come with a conversation stay text: special tokens are what the
-// template itself writes.
+// A chat template turns a conversation into the prompt that a model was trained on. It is the model's own, in
+// Jinja, and is run as the package transformers runs it. Texts that come with a conversation stay text: special
+// tokens are what the template itself writes.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace tenon {
 struct ChatMessage {
   std::string role;     // "system", "user", "assistant", "tool" and what else the template knows
   std::string content;  // text
-  // This is a JSON object with the message's other fields, or ""; {"tool_calls": [...]}, {"tool_call_id": "..."}. A content that
-  // stands in it is taken instead of the one above. Fields that are null count as absent.
+  // This is a JSON object with the message's other fields, or ""; {"tool_calls": [...]}, {"tool_call_id": "..."}. A
+  // content that stands in it is taken instead of the one above. Fields that are null count as absent.
   std::string more = {};
 };
 
@@ -36,8 +36,8 @@ struct ChatOptions {
 // It never changes after construction, and any thread may call every function.
 class ChatTemplate {
  public:
-  // Takes the templates of a tokenizer. Throws Error(kModel) that says why there is none; for one that is no Jinja, or asks
-  // for something that is not supported, with its line and column.
+  // Takes the templates of a tokenizer. Throws Error(kModel) that says why there is none; for one that is no Jinja, or
+  // asks for something that is not supported, with its line and column.
   explicit ChatTemplate(const TokenizerInfo& info);
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;

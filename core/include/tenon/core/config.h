@@ -112,8 +112,8 @@ struct PipelineConfig : ModelInstanceConfig {
 class SchemaSource {
  public:
   virtual ~SchemaSource() = default;
-  // Returns a schema, which lives as long as the source's registry of components. device "" means any device. Throws Error
-  // for a component that is not there or does not load, and lists what is installed and what comes close.
+  // Returns a schema, which lives as long as the source's registry of components. device "" means any device. Throws
+  // Error for a component that is not there or does not load, and lists what is installed and what comes close.
   virtual const tenon_param_schema& schema(std::string_view kind, std::string_view name, std::string_view device) = 0;
   virtual std::vector<std::string> names(std::string_view kind) = 0;
 };
@@ -157,8 +157,8 @@ ConfigText read_config(const std::filesystem::path& path);
 // with the syntax errors of all layers and overrides.
 ConfigDocument parse_config(const std::vector<ConfigText>& layers, const std::vector<std::string>& set,
                             const std::string& model = {});
-// Reads what the programs take: a pipeline file, a model, or "" for the defaults. default.toml lies below it, and between
-// the two the file `defaults` that a program may add ("" = none).
+// Reads what the programs take: a pipeline file, a model, or "" for the defaults. default.toml lies below it, and
+// between the two the file `defaults` that a program may add ("" = none).
 ConfigDocument load_config(const std::string& config_or_model, const std::vector<std::string>& set,
                            const std::filesystem::path& defaults = {});
 
@@ -166,7 +166,8 @@ enum class ModelPath { kRequired, kOptional };
 // Checks everything against the schemas. Throws Error(kConfig) with all findings of all sections, in order of position.
 PipelineConfig resolve(const ConfigDocument& document, SchemaSource& schemas, ModelPath path = ModelPath::kRequired);
 
-// Returns the text of a file that states everything, defaults too: resolve(parse_config({it}, {})) gives the same pipeline.
+// Returns the text of a file that states everything, defaults too:
+// resolve(parse_config({it}, {})) gives the same pipeline.
 std::string to_toml(const PipelineConfig& config);
 // Returns the overrides that make `config` out of `base`, in a fixed order: equal pipelines give equal lists.
 std::vector<std::string> to_overrides(const PipelineConfig& config, const PipelineConfig& base);

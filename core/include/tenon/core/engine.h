@@ -59,8 +59,8 @@ struct Result {
   std::exception_ptr error;       // kError has an Error, or what a callback threw; text and tokens are those so far
   std::vector<Logprob> logprobs;  // there is one a token, if the request asks for them
   std::vector<float> embedding;   // (width), if the request asks for it
-  // If the request asks for it, this is what the cache had of the sequence: prompt and text but for the newest token. It is
-  // nullptr if the cache had nothing.
+  // If the request asks for it, this is what the cache had of the sequence: prompt and text but for the newest
+  // token. It is nullptr if the cache had nothing.
   std::shared_ptr<const SavedSequence> saved;
 };
 
@@ -89,24 +89,24 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}
   int32_t priority = 0;                                           // a higher one goes first, if the scheduler heeds it
   std::string client = {};  // this client sent it; schedulers may take turns between clients
-  // If it is not kNone, the request ends after its prompt, and its result has the prompt's embedding. The configuration has
-  // pipeline.embeddings = true.
+  // If it is not kNone, the request ends after its prompt, and its result has the prompt's embedding. The
+  // configuration has pipeline.embeddings = true.
   Pooling embed = Pooling::kNone;
   std::shared_ptr<const Grammar> grammar = {};  // the text matches it; see Engine::compile
-  // As far as the prompt and this saved sequence begin alike, the prompt is not computed, but for its last token. Errors are a
-  // prompt with another first token, a sequence that another pipeline saved, and one that the cache cannot cut where the prompt
-  // parts from it.
+  // As far as the prompt and this saved sequence begin alike, the prompt is not computed, but for its last token.
+  // Errors are a prompt with another first token, a sequence that another pipeline saved, and one that the cache
+  // cannot cut where the prompt parts from it.
   std::shared_ptr<const SavedSequence> begin_from = {};
-  // The result has what the cache then holds of the sequence; a cache that cannot give it makes the result an error, with the
-  // text. With no new tokens the prompt is computed all the same.
+  // The result has what the cache then holds of the sequence; a cache that cannot give it makes the result an error,
+  // with the text. With no new tokens the prompt is computed all the same.
   bool save = false;
   bool logprobs = false;
   uint32_t top_logprobs = 0;                        // so many of the likeliest tokens are reported with each; up to 64
   std::function<bool(const Token&)> on_token = {};  // false ends the request
   std::function<void(uint32_t done, uint32_t total)> on_prompt =
       {};  // it is told of the prompt's progress in tokens, after each step
-  // It is called when the request has ended. If it is set, it alone gets a submitted request's result, else take() does.
-  // An exception that it throws is logged.
+  // It is called when the request has ended. If it is set, it alone gets a submitted request's result, else take()
+  // does. An exception that it throws is logged.
   std::function<void(const Result&)> on_done = {};
   std::stop_token cancel = {};  // any thread may ask for the end; steps look at it before they begin
 };
@@ -114,8 +114,8 @@ struct Request {
 // Gives a vector the Euclidean length 1, unless it is all zeros.
 void normalize(std::span<float> vector);
 
-// Several requests of one call that share a seed draw from streams of their own: request `index` takes this seed. The first
-// one keeps the seed as it is.
+// Several requests of one call that share a seed draw from streams of their own: request `index` takes this
+// seed. The first one keeps the seed as it is.
 constexpr uint64_t stream_seed(uint64_t seed, uint32_t index) {
   return seed + index * uint64_t{0x9E3779B97F4A7C15};
 }
@@ -131,7 +131,8 @@ struct RunStats {
   uint64_t steps = 0, drafted = 0, accepted = 0;  // so many of the drafted tokens were accepted
   uint64_t preempted = 0, recomputed = 0;  // sequences that lost their slot; rows run again, also in prompt_tokens
   uint64_t rested = 0;  // a step left out a sequence that generates so many times, so that the others came sooner
-  // The cache, or a saved sequence, was asked for so many tokens of prompts, and had so many, which are not in prompt_tokens.
+  // The cache, or a saved sequence, was asked for so many tokens of prompts, and had
+  // so many, which are not in prompt_tokens.
   uint64_t looked_up = 0, reused = 0;
   double decode_weight_bytes = 0, decode_kv_bytes = 0;  // decode steps read so much, by the programs' own account
 };
@@ -139,7 +140,8 @@ struct RunStats {
 struct EngineOptions {
   std::string config = {};            // a pipeline file, a model, or "" with the model in `set`
   std::vector<std::string> set = {};  // "kv_cache.capacity=2048"
-  // This pipeline file comes between the installed default.toml and `config`; default_config() counts it among the defaults.
+  // This pipeline file comes between the installed default.toml and `config`;
+  // default_config() counts it among the defaults.
   std::filesystem::path defaults = {};
   std::vector<std::filesystem::path> plugin_dirs = {};
   std::vector<std::filesystem::path> model_dirs = {};  // model families are looked for here first
@@ -155,13 +157,13 @@ struct EngineOptions {
   std::function<std::chrono::steady_clock::time_point()> clock = &std::chrono::steady_clock::now;
 };
 
-// Thread: any may call submit(), cancel(), take(), compile() and totals(), and ask for a request's own cancel. One at a
-// time may call the others: load(), step(), generate() and score() throw Error(kUsage) while another thread is in one of
-// them, or from within a callback. Requests that have not ended when the engine is destroyed are dropped without a call.
-// If it is destroyed while a thread is in one of those functions, that call throws Error(kUsage) after the step under way,
-// and the destructor waits for it. If a callback of that thread destroys it, the destructor does not wait: what the engine
-// holds goes when the call ends, and what was handed to open() has to live until then. No other function may be called any
-// more.
+// Thread: any may call submit(), cancel(), take(), compile() and totals(), and ask for a request's own cancel. One at
+// a time may call the others: load(), step(), generate() and score() throw Error(kUsage) while another thread is in
+// one of them, or from within a callback. Requests that have not ended when the engine is destroyed are dropped
+// without a call. If it is destroyed while a thread is in one of those functions, that call throws Error(kUsage)
+// after the step under way, and the destructor waits for it. If a callback of that thread destroys it, the destructor
+// does not wait: what the engine holds goes when the call ends, and what was handed to open() has to live until then.
+// No other function may be called any more.
 class Engine {
  public:
   // Reads the configuration, finds the parts, opens the model and plans. No weights are loaded yet. Throws Error.
@@ -188,9 +190,10 @@ class Engine {
 
   // Says why no request can have a grammar; "" if one can.
   const std::string& grammar_problem() const;
-  // Compiles a grammar, or returns the one that was compiled from that text before. It may outlive the engine, but serves no
-  // other one. It may take its time, and the thread that steps should leave it to others. Throws Error(kRequest) for a text
-  // that is wrong or asks for what the grammar component does not do, and if there is a grammar_problem(). [any thread]
+  // Compiles a grammar, or returns the one that was compiled from that text before. It may outlive the
+  // engine, but serves no other one. It may take its time, and the thread that steps should leave it to
+  // others. Throws Error(kRequest) for a text that is wrong or asks for what the grammar component does not
+  // do, and if there is a grammar_problem(). [any thread]
   std::shared_ptr<const Grammar> compile(const GrammarText& text);
 
   // Enqueues a request, which joins at the next step; returns at once. What is wrong with it is its result's error.
@@ -216,8 +219,8 @@ class Engine {
   // Returns the tokens that a request's text or conversation becomes.
   std::vector<int32_t> prompt_tokens(const Request& request) const;
 
-  // Runs a text by itself, and calls on_row with the logits, f32 (vocab), of each of the rows [first, tokens.size()). Throws
-  // Error, kUsage while sequences run.
+  // Runs a text by itself, and calls on_row with the logits, f32 (vocab), of each of the rows [first, tokens.size()).
+  // Throws Error, kUsage while sequences run.
   void score(std::span<const int32_t> tokens, uint32_t first,
              const std::function<void(uint32_t row, std::span<const float> logits)>& on_row,
              const std::stop_token& cancel = {});
@@ -228,9 +231,9 @@ class Engine {
   std::shared_ptr<Impl> impl_;  // the call that is under way holds it, too
 };
 
-// Makes a registry with everything that is built in, the plugins in `plugin_dirs`, and then those of the standard search
-// path. Throws Error(kPlugin) for one of plugin_dirs that is no folder; libraries that are refused are among the
-// registry's notices.
+// Makes a registry with everything that is built in, the plugins in `plugin_dirs`, and then those of the
+// standard search path. Throws Error(kPlugin) for one of plugin_dirs that is no folder; libraries that are
+// refused are among the registry's notices.
 std::unique_ptr<Registry> make_registry(const std::vector<std::filesystem::path>& plugin_dirs);
 
 }  // namespace tenon

@@ -53,10 +53,10 @@ struct Matrix {
   int64_t rows = 0;
 };
 
-// A linear map is y = after(before(x) W^T). Products that take the same x and stand side by side are declared apart; the
-// pipeline makes one product of them if their scheme is the same.
-// A routed product has a matrix for each expert, all with as many rows and stored alike: then `matrix` has the path that
-// they share and their rows, and no tensors. Each row of x is multiplied by the matrix of its expert.
+// A linear map is y = after(before(x) W^T). Products that take the same x and stand side by side are declared apart;
+// the pipeline makes one product of them if their scheme is the same. A routed product has a matrix for each expert,
+// all with as many rows and stored alike: then `matrix` has the path that they share and their rows, and no tensors.
+// Each row of x is multiplied by the matrix of its expert.
 struct LinearDecl {
   Matrix matrix;
   int32_t layer = -1;   // -1: it belongs to no layer
@@ -69,8 +69,8 @@ struct LinearDecl {
   uint32_t chosen = 1;  // so many of the experts see a row of the model's x
 };
 
-// Joined products take the same x (after the same ops), their columns lie side by side, and ops follow over all of these
-// columns: gate and up with silu_mul.
+// Joined products take the same x (after the same ops), their columns lie side by side, and ops follow over all of
+// these columns: gate and up with silu_mul.
 struct JoinedDecl {
   std::vector<LinearId> linears;
   Chain after = {};
@@ -95,8 +95,8 @@ struct RepeatedRows {
 struct AttentionDecl {
   std::string path;  // "layers.3.attention"
   int32_t layer = -1;
-  // These have q_heads * k_dim, kv_heads * k_dim and kv_heads * v_dim columns. If all three are the same product, it has
-  // all of these columns, in that order.
+  // These have q_heads * k_dim, kv_heads * k_dim and kv_heads * v_dim columns. If all three are the same product, it
+  // has all of these columns, in that order.
   LinearId q = 0, k = 0, v = 0;
   uint32_t q_heads = 0, kv_heads = 0, k_dim = 0, v_dim = 0;
   Chain heads =
@@ -106,7 +106,8 @@ struct AttentionDecl {
   uint32_t cache_layer = 0;      // the cache counts layers that have attention; declaring the layer sets this
 };
 
-// A part of a model may be built alone: layers that follow each other, with or without what stands before and after all layers.
+// A part of a model may be built alone: layers that follow each other, with or without
+// what stands before and after all layers.
 struct ModelPart {
   uint32_t first = 0, layers = 0;
   bool embeds = true;  // false: the rows that enter it are handed in (Pipeline::hand_in()) and not looked up by tokens
@@ -140,8 +141,8 @@ class Declarations {
   virtual ModelPart part(uint32_t all) const = 0;
   // Says that the model reads a tensor by itself, or does not need it, such as one of a layer that is not wanted.
   virtual void uses(const WeightTensor& tensor) = 0;
-  // Tells people of something that was decided for this run and that changes what is computed: what it is about, and how
-  // it was decided.
+  // Tells people of something that was decided for this run and that changes what is computed:
+  // what it is about, and how it was decided.
   virtual void note(std::string /*about*/, std::string /*decision*/) {}
   // Says what about the weights makes it impossible to build the model, in words that name the tensor or key.
   virtual void refuse(std::string what) = 0;
@@ -164,12 +165,13 @@ class StepBuilder {
                            tenon_tid expert = 0) = 0;
   // Records ops over x, which stays as it is. `rows` are as for a product.
   virtual tenon_tid row_ops(RowOpsId ops, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
-  // Each row at hand becomes so many; returns x with each row so often, one after the other. What is recorded after it works
-  // on all of these, until end_repeat(). So the experts that a row chose are one product, of rows that have an expert each.
+  // Each row at hand becomes so many; returns x with each row so often, one after the other. What is
+  // recorded after it works on all of these, until end_repeat(). So the experts that a row chose are one
+  // product, of rows that have an expert each.
   virtual tenon_tid repeat_rows(const RepeatedRows& how, tenon_tid x) = 0;
   virtual void end_repeat() = 0;
-  // Returns x (any rows, columns) cut or put together into the rows that are at hand: (rows, 2 * n) as (2 * rows, n) after
-  // repeat_rows(), and the other way round after end_repeat(). x is contiguous.
+  // Returns x (any rows, columns) cut or put together into the rows that are at hand: (rows, 2 * n) as (2 * rows, n)
+  // after repeat_rows(), and the other way round after end_repeat(). x is contiguous.
   virtual tenon_tid as_rows(tenon_tid x) = 0;
   // Returns x (rows, 1), whose elements are the bits of i32, as the experts of rows.
   virtual tenon_tid experts_of(tenon_tid x) = 0;
@@ -199,7 +201,8 @@ class Model {
  public:
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
-  // Records a whole step; the result is the logits, f32 (out_rows, vocab), or of a part without a head f32 (out_rows, width).
+  // Records a whole step; the result is the logits, f32 (out_rows, vocab), or of a
+  // part without a head f32 (out_rows, width).
   virtual tenon_tid record(StepBuilder& builder) const = 0;
 };
 
@@ -215,7 +218,8 @@ struct ModelKind {
   std::string name;
   std::string doc;
   std::filesystem::path file;  // the family's file; "" for a family that a program made
-  // Returns the weights as the other functions want them, which borrow what they were made of; nullptr: as they are. It may be empty.
+  // Returns the weights as the other functions want them, which borrow what they were made
+  // of; nullptr: as they are. It may be empty.
   std::function<std::unique_ptr<Weights>(const Weights& weights)> view = {};
   std::function<ModelInfo(const Weights& weights)> describe;
   std::function<std::unique_ptr<Model>(const Weights& weights, Declarations& declare)> build;
@@ -234,8 +238,8 @@ struct ModelFamily {
 };
 // Returns the families in the folders of model_search_path(), sorted by name; of several of one name the first counts.
 std::vector<ModelFamily> model_families(const std::vector<std::filesystem::path>& model_dirs);
-// Returns the folders in which families are looked for, in order: those given (--model-dir), those of $TENON_MODEL_PATH,
-// the user's folder, and the one that is installed with this library.
+// Returns the folders in which families are looked for, in order: those given (--model-dir), those of
+// $TENON_MODEL_PATH, the user's folder, and the one that is installed with this library.
 std::vector<std::filesystem::path> model_search_path(const std::vector<std::filesystem::path>& model_dirs);
 // Returns what `tenon inspect model.NAME` prints of a family. Throws Error(kConfig) if its file is not as it should be.
 std::string family_text(const std::filesystem::path& file);
@@ -244,8 +248,8 @@ std::string family_text(const std::filesystem::path& file);
 // "" if they name none.
 std::string architecture_of(const Weights& weights);
 
-// Reads the family that claims these weights. Throws Error: kModel, which names the architecture and lists the known ones;
-// kConfig for a family that is not as it should be.
+// Reads the family that claims these weights. Throws Error: kModel, which names the architecture and lists the known
+// ones; kConfig for a family that is not as it should be.
 std::shared_ptr<const ModelKind> model_kind_for(const Weights& weights,
                                                 const std::vector<std::filesystem::path>& model_dirs = {});
 

@@ -129,8 +129,8 @@ class Pipeline {
   uint32_t threads() const;
   const tenon_device& device() const;
   uint64_t weight_bytes() const;  // the matrices as they are multiplied have so many, in stores and mapped
-  // A decode step of `rows` rows reads so many bytes: all but an embedding that is only looked up, of experts at most as many
-  // as its rows can choose, and those of every draft pass.
+  // A decode step of `rows` rows reads so many bytes: all but an embedding that is only looked up, of experts at most
+  // as many as its rows can choose, and those of every draft pass.
   uint64_t step_weight_bytes(uint32_t rows) const;
 
   // Allocates and loads. Throws Error(kMemory) before anything is allocated if the plan does not fit. After any other
@@ -161,8 +161,8 @@ class Pipeline {
   void truncate(uint32_t slot, uint32_t kv_len);
   // Returns how many pages of the cache no slot holds, and their size in tokens; both are 0 where slots share no pages.
   uint32_t free_pages(uint32_t& page_tokens) const;
-  // Sequences that begin alike share cells, where the cache can do that (finds()); see tenon_kv_cache. `tokens` is how many
-  // leading tokens are in the cache, `held` how many of them lie in pages that a slot holds.
+  // Sequences that begin alike share cells, where the cache can do that (finds()); see tenon_kv_cache. `tokens` is how
+  // many leading tokens are in the cache, `held` how many of them lie in pages that a slot holds.
   struct Found {
     uint32_t tokens = 0, held = 0;
   };
@@ -175,8 +175,8 @@ class Pipeline {
   void share(uint32_t slot, std::span<const int32_t> tokens);
   // Returns what cells of this pipeline depend on; nothing unless the options have sessions.
   const std::vector<SessionFact>& session_facts() const;
-  // Returns the cells of the slot's first tokens, of a draft model too. Throws Error(kPlugin) if a cache does not have them any more,
-  // or exports nothing.
+  // Returns the cells of the slot's first tokens, of a draft model too. Throws Error(kPlugin) if a cache does
+  // not have them any more, or exports nothing.
   std::vector<std::byte> export_sequence(uint32_t slot, uint32_t kv_len);
   // Makes cells that a pipeline of the same facts exported the beginning of a slot for which there is room. Throws
   // Error(kRequest) if a cache refuses them.
@@ -185,12 +185,12 @@ class Pipeline {
   uint64_t kv_used_bytes(uint32_t kv_len) const;
   // Returns how many pages of the cache a sequence of that length takes.
   uint64_t kv_used_blocks(uint32_t kv_len) const;
-  // Writes up to out.size() tokens that may follow, and returns how many. Token i follows proposal parent[i] < i, or the
-  // newest token if that is -1. Throws Error(kPlugin).
+  // Writes up to out.size() tokens that may follow, and returns how many. Token i follows proposal parent[i] < i, or
+  // the newest token if that is -1. Throws Error(kPlugin).
   uint32_t propose(uint32_t slot, std::span<const int32_t> tokens, std::span<int32_t> out, std::span<int32_t> parent);
 
-  // Returns what the steps with StepBatch::pool made of a slot's sequence of so many tokens: f32 (width). kMean is about
-  // sequences that have adopted nothing. Throws Error(kPlugin).
+  // Returns what the steps with StepBatch::pool made of a slot's sequence of so many tokens: f32 (width). kMean is
+  // about sequences that have adopted nothing. Throws Error(kPlugin).
   std::vector<float> pooled(uint32_t slot, Pooling pooling, uint32_t tokens) const;
 
   // A broken row has no next token, since its logits, or what samplers made of them, are not finite.
@@ -200,22 +200,22 @@ class Pipeline {
     uint32_t cached = 0;              // so many of them were in the cache before the step
     bool sampled = false;             // true: the logits are finite, and a sampler is at fault
   };
-  // Says why a row is broken. The sequence's rows are run again, op by op, in its own slot, whose cells that may overwrite;
-  // what other sequences have stays. The step that was launched ahead, if there is one, is done then. It is called before
-  // the sequence ends, and may take as long as reading its text. The result is kNumbers, or kPlugin if a sampler is at
-  // fault.
+  // Says why a row is broken. The sequence's rows are run again, op by op, in its own slot, whose cells that
+  // may overwrite; what other sequences have stays. The step that was launched ahead, if there is one, is done
+  // then. It is called before the sequence ends, and may take as long as reading its text. The result is
+  // kNumbers, or kPlugin if a sampler is at fault.
   Error explain(const BrokenRow& row);
 
   // Sets, before step(), the rows that enter a part which does not embed: f32 (rows of the step, width).
   void hand_in(std::span<const float> rows);
 
-  // Returns, once the pipeline is loaded, what an observer has added up of all steps so far, for the site of that matrix;
-  // empty if no observer wants it. Throws Error(kPlugin).
+  // Returns, once the pipeline is loaded, what an observer has added up of all steps so far, for the site of that
+  // matrix; empty if no observer wants it. Throws Error(kPlugin).
   std::vector<std::byte> observed(const std::string& matrix) const;
 
-  // Sets, once the pipeline is loaded, who is told of the ops of the steps from now on; {} is nobody. Graphs are captured
-  // anew afterwards, so that a profiler that was attached meanwhile sees them being made. When it returns, nothing is under
-  // way on the device. Throws Error.
+  // Sets, once the pipeline is loaded, who is told of the ops of the steps from now on; {} is nobody. Graphs are
+  // captured anew afterwards, so that a profiler that was attached meanwhile sees them being made. When it returns,
+  // nothing is under way on the device. Throws Error.
   void watch(OpWatch watch);
 
   // This is the last result of a module of the model that gives the text, as it was when its op had ended.
@@ -234,16 +234,16 @@ class Pipeline {
 
   // Returns the track on which this thread records, once the pipeline is loaded; without a recorder it records nothing.
   trace::Track& track();
-  // These are numbers of steps as a trace has them, of the step that runs or is the next one, and of the one before it (0
-  // at first). Without a recorder nobody counts them.
+  // These are numbers of steps as a trace has them, of the step that runs or is the next one, and of the one before it
+  // (0 at first). Without a recorder nobody counts them.
   uint64_t this_step() const;
   uint64_t last_step() const;
-  // Runs one step. It allocates nothing once a batch of that shape has run. goes_on says whether the next batch may be this one
-  // with every row moved on by the token that is chosen now; it is asked once or twice while the step is under way, the last
-  // time shortly before it ends. A device with queues then begins the next step already, if the cache has room, and
-  // says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. use is called with
-  // the results if there are any. What it does counts as part of the step in a trace; it returns the text of the tokens that
-  // the step gave (valid until the step ends).
+  // Runs one step. It allocates nothing once a batch of that shape has run. goes_on says whether the next batch may be
+  // this one with every row moved on by the token that is chosen now; it is asked once or twice while the step is under
+  // way, the last time shortly before it ends. A device with queues then begins the next step already, if the cache has
+  // room, and says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. use is
+  // called with the results if there are any. What it does counts as part of the step in a trace; it returns the text
+  // of the tokens that the step gave (valid until the step ends).
   using GoesOn = std::function<bool()>;
   using Use = std::function<std::string_view(const StepResult& result)>;
   Status step(const StepBatch& batch, StepResult& result, const GoesOn& goes_on = {}, const Use& use = {});

@@ -35,8 +35,8 @@ struct CheckResult {
   std::string message;  // why it failed or was not tested; empty if it passed
 };
 
-// This checks one thing that every component of a kind owes; the folder conformance has them. run throws Error with what
-// is wrong, or NotTested.
+// This checks one thing that every component of a kind owes; the folder conformance has them. run
+// throws Error with what is wrong, or NotTested.
 struct KindCheck {
   std::string kind, name;
   std::vector<std::string> needs;  // checks without which this one means nothing

@@ -1,5 +1,5 @@
-// A step program is a flat list of operations over tensors whose memory the host plans. The components record it once for
-// each batch shape; steps then only walk it. docs/glossary.md has the words.
+// A step program is a flat list of operations over tensors whose memory the host plans. The components record it once
+// for each batch shape; steps then only walk it. docs/glossary.md has the words.
 #pragma once
 
 #include <array>
@@ -153,8 +153,8 @@ class Program {
   std::vector<void*> pointers_, addresses_;
 };
 
-// An op's cost is per row and per token; this makes it a number for one step. `rows` are the step's live rows, `context` sums up
-// how many tokens each of them attends to.
+// An op's cost is per row and per token; this makes it a number for one step. `rows` are the step's live rows,
+// `context` sums up how many tokens each of them attends to.
 struct StepLoad {
   double rows = 0, context = 0;
   uint64_t step = 0;       // the step's number in a trace
@@ -175,8 +175,9 @@ struct OpWatch {
 // Records one program: it hands a tenon_recorder to components, and plans the memory of the result.
 class ProgramRecording {
  public:
-  // The step state and everything that components keep are storages. state[role] is the number of the storage for that role,
-  // TENON_STEP_*. largest has the bounds of all programs that share the storages; nullptr: there is no other program.
+  // The step state and everything that components keep are storages. state[role] is the number of the
+  // storage for that role, TENON_STEP_*. largest has the bounds of all programs that share the
+  // storages; nullptr: there is no other program.
   ProgramRecording(const tenon_bounds& bounds, StorageTable& storages, std::span<const uint32_t> state,
                    const tenon_bounds* largest = nullptr);
   ~ProgramRecording();

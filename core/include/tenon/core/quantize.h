@@ -1,5 +1,5 @@
-// A model file is made of another one: its weights are written anew, as GGUF or in the form that a quantization component
-// stores.
+// A model file is made of another one: its weights are written anew, as GGUF or in the
+// form that a quantization component stores.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +35,19 @@ struct QuantizeTarget {
   tenon_format format = TENON_Q8_0;                  // it counts if there is no scheme
   std::shared_ptr<const SchemeEncoder> scheme = {};  // a quantization component with its parameters
   std::string name() const;                          // "Q8_0", or the component's name
-  // Says that the output is a folder: the component stores several tensors a matrix, so that it is safetensors and not a GGUF file.
+  // Says that the output is a folder: the component stores several tensors a matrix, so
+  // that it is safetensors and not a GGUF file.
   bool makes_folder() const { return scheme != nullptr; }
 };
 
-// This sets a parameter of a component: {"group_size", "32"}, or {"acme.mine.group_size", "32"} for that component alone.
+// This sets a parameter of a component: {"group_size", "32"}, or
+// {"acme.mine.group_size", "32"} for that component alone.
 using QuantizeSetting = std::pair<std::string, std::string>;
 
 // Returns targets by name: the names are those of quantize_formats(), in upper or lower case, or of quantization
 // components. A setting goes to each of the components that has the parameter. The registry outlives what is returned.
-// Throws Error(kUsage) for a name that is not there (with those that are), a component that writes no files, a setting that
-// none of them takes, and a value that its schema does not allow (with what would be right).
+// Throws Error(kUsage) for a name that is not there (with those that are), a component that writes no files, a setting
+// that none of them takes, and a value that its schema does not allow (with what would be right).
 std::vector<QuantizeTarget> quantize_targets(std::span<const std::string> names,
                                              std::span<const QuantizeSetting> settings, Registry& registry);
 
@@ -99,33 +101,33 @@ struct QuantizeReport {
   std::vector<QuantizeException> exceptions;
 };
 
-// Writes the model `input` (a GGUF file, or any file of a split one; a Hugging Face folder) anew, with its matrices as the
-// options say, and with its tokenizer and description. It holds a few MB at a time, and a whole matrix if a scheme asks for
-// it.
+// Writes the model `input` (a GGUF file, or any file of a split one; a Hugging Face folder) anew, with
+// its matrices as the options say, and with its tokenizer and description. It holds a few MB at a time,
+// and a whole matrix if a scheme asks for it.
 //
 // A format of core's own makes one GGUF file, version 3. A GGUF input's metadata is copied byte for byte but for
-// general.file_type, general.quantization_version and the keys of a split; a Hugging Face folder is translated: names,
-// order of the rows of Q and K, description, tokenizer. Tensors of one dimension that were plain floats are stored as F32,
-// matrices whose rows are no whole number of blocks as F16; tensors that are no floats, and those that are in the wanted
-// format already, are copied.
+// general.file_type, general.quantization_version and the keys of a split; a Hugging Face folder is translated:
+// names, order of the rows of Q and K, description, tokenizer. Tensors of one dimension that were plain floats are
+// stored as F32, matrices whose rows are no whole number of blocks as F16; tensors that are no floats, and those that
+// are in the wanted format already, are copied.
 //
 // A quantization component makes a folder: model.safetensors, in which a matrix "X.weight" becomes the tensors that the
 // component describes, as "X.<name>"; config.json with the component's description as its quantization_config; and the
 // tokenizer's files. A GGUF input's names and description are translated, and its tokenizer goes into tokenizer.gguf.
 // A matrix that the component refuses is stored as F16. A tensor that is no matrix is copied.
 //
-// Layers are encoded one after the other if there is a calibration: the rows of the texts run through the layer, the component
-// observes its matrices, and they run through it again in the form in which it is stored, which gives the rows that enter the
-// next one. The head comes last. A pipeline holds one layer at a time. What is encoded is stored in the folder
-// "<output>.calibrated", layer by layer, beside the rows (f32, two files of tokens * width at most); a run that ends before its
-// time leaves it, and the same call goes on from the layers that are whole. It is removed in the end.
+// Layers are encoded one after the other if there is a calibration: the rows of the texts run through the layer,
+// the component observes its matrices, and they run through it again in the form in which it is stored, which
+// gives the rows that enter the next one. The head comes last. A pipeline holds one layer at a time. What is
+// encoded is stored in the folder "<output>.calibrated", layer by layer, beside the rows (f32, two files of
+// tokens * width at most); a run that ends before its time leaves it, and the same call goes on from the layers
+// that are whole. It is removed in the end.
 //
-// `output` appears complete or not at all, even if the process is killed.
-// Throws Error(kUsage) for an output that is there and may not be replaced, for an override that matches no matrix or
-// does not fit the kind of file, for a calibration that none of the components wants, and where "<output>.calibrated" is of another
-// call; Error(kModel) for an input that
-// cannot be translated, and for weights that are NaN, infinite or beyond the format's range, with their place;
-// Error(kIo) for what cannot be read or written; with a calibration what Pipeline::build() and load() throw.
+// `output` appears complete or not at all, even if the process is killed. Throws Error(kUsage) for an output that is
+// there and may not be replaced, for an override that matches no matrix or does not fit the kind of file, for a
+// calibration that none of the components wants, and where "<output>.calibrated" is of another call; Error(kModel) for
+// an input that cannot be translated, and for weights that are NaN, infinite or beyond the format's range, with their
+// place; Error(kIo) for what cannot be read or written; with a calibration what Pipeline::build() and load() throw.
 QuantizeReport quantize_model(const std::string& input, const std::filesystem::path& output,
                               const QuantizeOptions& options);
 

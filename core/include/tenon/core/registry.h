@@ -1,6 +1,6 @@
-// The registry knows which components there are and where each came from, and opens them. Plugins are found by their ELF
-// note, without opening them; a library is opened when its component is asked for. Built-in components are in the same
-// registry.
+// The registry knows which components there are and where each came from, and opens them. Plugins are
+// found by their ELF note, without opening them; a library is opened when its component is asked for.
+// Built-in components are in the same registry.
 #pragma once
 
 #include <filesystem>
@@ -52,7 +52,8 @@ struct LoadedComponent {
   std::shared_ptr<const void> implementation;  // see BuiltinComponent
 };
 
-// Thread: one at a time while it scans or loads; const functions may be called by several. Libraries are never unloaded.
+// Thread: one at a time while it scans or loads; const functions may be called
+// by several. Libraries are never unloaded.
 class Registry {
  public:
   Registry();
@@ -61,9 +62,10 @@ class Registry {
   Registry& operator=(const Registry&) = delete;
 
   void add_builtin(BuiltinComponent builtin);
-  // Reads the notes of all libraries below root, at most one folder deep (<root>/<kind>/x.so). A root that is not there
-  // is skipped, with a notice if it was `expected`. A root that was added earlier shadows later ones. Throws Error(kPlugin)
-  // for a root that has the same kind, name and device twice; any other mistake of a library becomes a notice.
+  // Reads the notes of all libraries below root, at most one folder deep (<root>/<kind>/x.so). A root
+  // that is not there is skipped, with a notice if it was `expected`. A root that was added earlier
+  // shadows later ones. Throws Error(kPlugin) for a root that has the same kind, name and device twice;
+  // any other mistake of a library becomes a notice.
   void add_root(const std::filesystem::path& root, bool expected = false);
   // Adds one library, which shadows those of all roots. Throws Error(kPlugin), at `where` if that is given.
   void add_library(const std::filesystem::path& path, const SourcePosition& where = {});
@@ -73,9 +75,9 @@ class Registry {
   std::vector<std::string> names(std::string_view kind, std::string_view device = {}) const;
 
   // Opens the library if need be, and checks it against its note. device "" matches a component for any device, and a
-  // component for kHostDevice matches any device unless there is one for that device itself.
-  // Throws Error(kPlugin) for an unknown name (with what is installed and what comes close), a component that is there for
-  // another device only, a library that does not load (with the loader's own words), and a table that contradicts the note.
+  // component for kHostDevice matches any device unless there is one for that device itself. Throws Error(kPlugin) for
+  // an unknown name (with what is installed and what comes close), a component that is there for another device only, a
+  // library that does not load (with the loader's own words), and a table that contradicts the note.
   const LoadedComponent& load(std::string_view kind, std::string_view name, std::string_view device = {});
 
  private:
@@ -117,7 +119,8 @@ std::string library_schema_hash(const std::filesystem::path& library);
 // Returns the standard roots in order: extra (--plugin-dir), those of $TENON_PLUGIN_PATH, the user's folder, and the
 // install's folder beside the running program or library. The working directory is never among them.
 std::vector<std::filesystem::path> plugin_search_path(const std::vector<std::filesystem::path>& extra);
-// Returns the roots of $TENON_PLUGIN_PATH. Throws Error(kPlugin) for one that is not absolute, as plugin_search_path() does.
+// Returns the roots of $TENON_PLUGIN_PATH. Throws Error(kPlugin) for one that is
+// not absolute, as plugin_search_path() does.
 std::vector<std::filesystem::path> plugin_path_variable();
 
 }  // namespace tenon

@@ -1,5 +1,5 @@
-// Models that reason write what they think between <think> and </think> before they answer. Where the chat template begins the
-// thought, the answer has only the end of it.
+// Models that reason write what they think between <think> and </think> before they answer. Where the chat template
+// begins the thought, the answer has only the end of it.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ class ThoughtReader {
   Piece add(std::string_view text, bool last);
 
  private:
-  // The reader waits for <think>; skips blanks after it; is in the thought; skips blanks after </think>; or is in the text.
+  // The reader waits for <think>; skips blanks after it; is in the thought; skips
+  // blanks after </think>; or is in the text.
   enum class State : uint8_t { kBefore, kOpening, kInside, kAfter, kText };
 
   void look_for_begin(bool last);

@@ -42,7 +42,8 @@ struct TokenizerInfo {
   std::vector<std::pair<std::string, std::string>> special_tokens;
 };
 
-// A tokenizer never changes after construction, and any thread may call every function. The weights need not outlive it.
+// A tokenizer never changes after construction, and any thread may call every
+// function. The weights need not outlive it.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -72,8 +73,8 @@ struct DecodeOptions {
   bool continues = false;     // the text goes on after a prompt: strips_first_space does not apply
 };
 
-// This turns tokens into text as they come. It never splits a character: bytes wait until theirs is complete. Ill-formed
-// bytes become U+FFFD, one for each maximal subpart. The tokenizer must outlive it.
+// This turns tokens into text as they come. It never splits a character: bytes wait until theirs is complete.
+// Ill-formed bytes become U+FFFD, one for each maximal subpart. The tokenizer must outlive it.
 class StreamDetokenizer {
  public:
   explicit StreamDetokenizer(const Tokenizer& tokenizer, const DecodeOptions& options = {});
@@ -102,15 +103,16 @@ struct TokenizerKind {
 
 std::span<const TokenizerKind> builtin_tokenizers();
 
-// Makes the tokenizer of an open model from GGUF metadata, or from tokenizer.json, tokenizer.model or tokenizer.gguf (the
-// metadata of a GGUF file) beside Hugging Face weights. Weights without a file (synthetic) get the tokenizer "ids". Throws
-// Error(kModel) that names file and key, what was found and what is supported; Error(kIo) for a file that cannot be read.
+// Makes the tokenizer of an open model from GGUF metadata, or from tokenizer.json, tokenizer.model or
+// tokenizer.gguf (the metadata of a GGUF file) beside Hugging Face weights. Weights without a file (synthetic) get
+// the tokenizer "ids". Throws Error(kModel) that names file and key, what was found and what is supported;
+// Error(kIo) for a file that cannot be read.
 std::unique_ptr<Tokenizer> make_tokenizer(const Weights& weights);
 // Does the same for a Hugging Face folder without weights.
 std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& folder);
 
-// Makes the tokenizer "ids", for models that have none. Token n prints as "<n>"; text is read as such names, and any other
-// byte b as token b modulo vocab_size.
+// Makes the tokenizer "ids", for models that have none. Token n prints as "<n>"; text is read as such names, and any
+// other byte b as token b modulo vocab_size.
 std::unique_ptr<Tokenizer> make_id_tokenizer(int32_t vocab_size);
 
 }  // namespace tenon

@@ -1,12 +1,12 @@
 // A trace records what happened, when and on which thread, at a cost that a step can bear.
 //
-// A Recorder owns one Track per thread. A track is a single-producer ring of 32-byte records {tick, origin, payload}; an
-// origin is what all events of one place in the program have in common, and is interned once, at set-up, so that recording an event
-// copies no text. A drain thread of the recorder empties the rings every few milliseconds into a Sink (trace_sink.h),
-// so that a long run does not overflow them; what a full ring refuses is counted and reported, never hidden. Ticks are
-// the TSC where it is constant and nonstop, else clock_gettime; they become nanoseconds on draining, through pairs of
-// both clocks. That conversion and the ticks of one track are monotone, so spans that nest when recorded nest in the
-// trace, to the nanosecond.
+// A Recorder owns one Track per thread. A track is a single-producer ring of 32-byte records {tick, origin, payload};
+// an origin is what all events of one place in the program have in common, and is interned once, at set-up, so that
+// recording an event copies no text. A drain thread of the recorder empties the rings every few milliseconds into a
+// Sink (trace_sink.h), so that a long run does not overflow them; what a full ring refuses is counted and reported,
+// never hidden. Ticks are the TSC where it is constant and nonstop, else clock_gettime; they become nanoseconds on
+// draining, through pairs of both clocks. That conversion and the ticks of one track are monotone, so spans that nest
+// when recorded nest in the trace, to the nanosecond.
 //
 //   trace::Recorder recorder({.skip_steps = 2, .steps = 8}, std::move(sink));   // set-up
 //   trace::OriginId matmul = recorder.add_origin(trace::op_origin("layers.0.qkv", "quantization.none", "matmul", 0));
@@ -47,9 +47,9 @@ enum class OriginKind : uint8_t {
   kRequest,  // something that happened to one request, see RequestEvent
 };
 
-// These events happen to a request in this order; beside each stand its values. A request waits from its arrival until it is admitted,
-// and again from each pre-emption. So that no clock is read before something has happened, `before_ns` says how long before
-// the event it began.
+// These events happen to a request in this order; beside each stand its values. A request waits from its arrival until
+// it is admitted, and again from each pre-emption. So that no clock is read before something has happened, `before_ns`
+// says how long before the event it began.
 enum class RequestEvent : uint8_t {
   kArrived,    // before_ns, tokens of its prompt, priority (two's complement)
   kAdmitted,   // slot, tokens that it has, how many of them the cache had already
@@ -92,12 +92,12 @@ class Track {
   // Says whether spans, instants and counters are wanted now. If they are not, this is all that they cost.
   bool recording() const noexcept { return gate_.load(std::memory_order_relaxed) == Gate::kOpen; }
 
-  // Returns the time in ticks of this recorder's clock, never less than what this track returned last. It is not called on
-  // a default-constructed track.
+  // Returns the time in ticks of this recorder's clock, never less than what this track returned last. It is
+  // not called on a default-constructed track.
   uint64_t now() noexcept;
 
-  // Records a span from `begin` to `end`, both from now(). It is meant for loops in which one span's end is the next one's
-  // beginning; else use Span. Spans of one track must nest. text is UTF-8.
+  // Records a span from `begin` to `end`, both from now(). It is meant for loops in which one span's end is the next
+  // one's beginning; else use Span. Spans of one track must nest. text is UTF-8.
   void span(OriginId origin, uint64_t begin, uint64_t end, std::span<const uint64_t> values = {},
             std::string_view text = {}) noexcept;
 
@@ -118,8 +118,8 @@ class Track {
   std::unique_ptr<Ring> ring_;
 };
 
-// This records a span from its construction to its destruction. A span that begins while the gate is open is recorded even
-// if the gate closes meanwhile.
+// This records a span from its construction to its destruction. A span that begins while the gate is open is
+// recorded even if the gate closes meanwhile.
 class Span {
  public:
   Span(Track& track, OriginId origin) noexcept : track_(track.recording() ? &track : nullptr), origin_(origin) {
@@ -161,9 +161,9 @@ struct RecorderOptions {
   // This many steps pass before spans are recorded; 0 also records what precedes the first step.
   uint64_t skip_steps = 0;
   uint64_t steps = 0;  // then this many are recorded, and the capture ends; 0 = it goes on until stop()
-  // > 0: the events of the newest so many steps are held back. They, and no other spans, instants and counters, reach the
-  // sink when a step takes slow_step (0 = no step is slow) or capture() asks for them. `steps` counts the steps that did.
-  // An event that is held back takes some 200 bytes.
+  // > 0: the events of the newest so many steps are held back. They, and no other spans, instants and counters, reach
+  // the sink when a step takes slow_step (0 = no step is slow) or capture() asks for them. `steps` counts the steps
+  // that did. An event that is held back takes some 200 bytes.
   uint32_t keep_steps = 0;
   std::chrono::nanoseconds slow_step{0};
   // If keep_steps is set, it is told of each step, in their order, whether that is written. The first that begins has
@@ -174,9 +174,9 @@ struct RecorderOptions {
   ClockSource clock = ClockSource::kBest;
 };
 
-// A recorder makes one capture. Thread: any may call add_origin, add_track and drain; the one that runs the steps calls
-// begin_step and end_step; stop and destruction come after the last of them. Threads may go on recording into their tracks
-// at any time until destruction.
+// A recorder makes one capture. Thread: any may call add_origin, add_track and drain; the one that runs the steps
+// calls begin_step and end_step; stop and destruction come after the last of them. Threads may go on recording into
+// their tracks at any time until destruction.
 class Recorder {
  public:
   // Takes the sink, whose errors do not interrupt the run: they end the capture, and stop() returns them.
@@ -191,8 +191,8 @@ class Recorder {
   // [setup] Each thread calls it once for itself.
   Track& add_track(std::string name);
 
-  // These two bracket each step, outside of its spans; they open and close the capture's window of steps. After its last
-  // step the capture is handed on at once, however long the process lives.
+  // These two bracket each step, outside of its spans; they open and close the capture's window of steps. After its
+  // last step the capture is handed on at once, however long the process lives.
   void begin_step();
   void end_step();
 
@@ -224,14 +224,15 @@ class Recorder {
 
 // These make the origins of the schema (docs/profiling.md), so that all who record agree on names and categories.
 
-// A step is "ProfilerStep#<step>"; its values are step, n_ctx_req, n_ctx_tok, n_gen_req, n_gen_tok, drafted and accepted,
-// its text is tokens. phase is "prefill", "decode" or "verify".
+// A step is "ProfilerStep#<step>"; its values are step, n_ctx_req, n_ctx_tok, n_gen_req, n_gen_tok, drafted and
+// accepted, its text is tokens. phase is "prefill", "decode" or "verify".
 OriginInfo step_origin(std::string_view phase);
 // A section of a step is prefill, decode, sample, or a layer.
 OriginInfo section_origin(std::string_view name);
 // A draft proposes tokens for one sequence, before the step that verifies them; its value is proposed.
 OriginInfo draft_origin(std::string_view component);
-// An op belongs to a step program; its values are bytes_read, bytes_written and flops. layer < 0: it belongs to no layer.
+// An op belongs to a step program; its values are bytes_read, bytes_written and
+// flops. layer < 0: it belongs to no layer.
 OriginInfo op_origin(std::string_view module_path, std::string_view component, std::string_view op, int64_t layer);
 // A counter is kv_used_bytes, kv_blocks_used, tok_per_s, hbm_read_gbps and so on.
 OriginInfo counter_origin(std::string_view name);

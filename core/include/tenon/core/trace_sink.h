@@ -59,10 +59,10 @@ struct Summary {
   uint64_t dropped;
 };
 
-// Thread: one at a time calls it, whichever it is, and never a thread that records. Origins and tracks are told before their
-// first event, numbered from 0. Events of one track arrive in the order in which they were recorded (a span at its end),
-// tracks one after the other. After a drained() that fails only destruction follows. What is handed in
-// is valid during the call.
+// Thread: one at a time calls it, whichever it is, and never a thread that records. Origins and tracks are told
+// before their first event, numbered from 0. Events of one track arrive in the order in which they were
+// recorded (a span at its end), tracks one after the other. After a drained() that fails only destruction
+// follows. What is handed in is valid during the call.
 class Sink {
  public:
   virtual ~Sink() = default;

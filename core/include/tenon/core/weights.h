@@ -1,5 +1,5 @@
-// Weights come from a file or a folder through the reader of its format. Readers know nothing of architectures: they hand
-// on names and metadata as the file has them, and the model translates them by `convention()`.
+// Weights come from a file or a folder through the reader of its format. Readers know nothing of architectures: they
+// hand on names and metadata as the file has them, and the model translates them by `convention()`.
 #pragma once
 
 #include <cstddef>
@@ -18,14 +18,14 @@
 
 namespace tenon {
 
-// This is one value of a file's metadata. Integers are int64_t, and uint64_t only beyond its range; arrays hold one kind
-// each (booleans as integers). An array of arrays, objects or a mixture appears as one entry for each element: "key.0",
-// "key.1", ...
+// This is one value of a file's metadata. Integers are int64_t, and uint64_t only beyond its range;
+// arrays hold one kind each (booleans as integers). An array of arrays, objects or a mixture appears as
+// one entry for each element: "key.0", "key.1", ...
 using MetadataValue = std::variant<bool, int64_t, uint64_t, double, std::string, std::vector<int64_t>,
                                    std::vector<double>, std::vector<std::string>>;
 
-// This is one tensor as stored. `shape` is outermost first: a matrix is (rows = outputs, columns = inputs), and its rows
-// are contiguous.
+// This is one tensor as stored. `shape` is outermost first: a matrix is (rows = outputs,
+// columns = inputs), and its rows are contiguous.
 struct WeightTensor {
   std::string name;            // the file's name for it
   uint32_t format = 0;         // a tenon_format, see tenon/abi/types.h
@@ -49,19 +49,20 @@ class Weights {
   // Returns all tensors whose names are this name, a dot and something more, sorted by name.
   virtual std::vector<const WeightTensor*> find_under(std::string_view name) const = 0;
 
-  // Returns the metadata of a key; nullptr if there is none. config.json is flattened with dots ("rope_scaling.factor"),
-  // and its quantization_config is there as JSON text as well; "null_keys" lists its keys that are null.
+  // Returns the metadata of a key; nullptr if there is none. config.json is flattened with dots
+  // ("rope_scaling.factor"), and its quantization_config is there as JSON text as well;
+  // "null_keys" lists its keys that are null.
   virtual const MetadataValue* metadata(std::string_view key) const = 0;
   virtual std::vector<std::string> metadata_keys() const = 0;
 
   // Returns the tensor's bytes in the file's mapping, valid for the life of this object; nullptr if there is no mapping
-  // (synthetic) or if the file has the tensor at an address from which its format cannot be read. read() works for both.
-  // Reading the bytes pages them in: errors of the medium arrive as SIGBUS, as for any mapping.
+  // (synthetic) or if the file has the tensor at an address from which its format cannot be read. read() works for
+  // both. Reading the bytes pages them in: errors of the medium arrive as SIGBUS, as for any mapping.
   virtual const std::byte* mapped(const WeightTensor& tensor) const = 0;
   // Copies bytes [offset, offset + out.size()) of the tensor as stored. Throws Error(kIo).
   virtual void read(const WeightTensor& tensor, uint64_t offset, std::span<std::byte> out) const = 0;
-  // Says how a device makes up bytes [offset, offset + bytes) of the tensor itself, as read() gives them; nothing if they
-  // come from a file. The table lives as long as this object.
+  // Says how a device makes up bytes [offset, offset + bytes) of the tensor itself, as read() gives them; nothing if
+  // they come from a file. The table lives as long as this object.
   virtual std::optional<tenon_generated> generated(const WeightTensor&, uint64_t, uint64_t) const { return {}; }
   // Hints that the mapped bytes are wanted soon: it starts paging them in and returns at once.
   virtual void prefetch(const WeightTensor&) const {}
@@ -90,8 +91,8 @@ std::span<const WeightsReader> builtin_weights_readers();
 // file, the tensor or key, the offset, what was found and what would be right.
 std::unique_ptr<Weights> open_weights(const std::string& path, const WeightsOptions& options = {});
 
-// These look up a value with its type. A missing key gives nullopt; a value of another kind throws Error(kModel) that names
-// the file and key.
+// These look up a value with its type. A missing key gives nullopt; a value of another kind throws
+// Error(kModel) that names the file and key.
 std::optional<int64_t> metadata_int(const Weights& weights, std::string_view key);
 std::optional<double> metadata_real(const Weights& weights, std::string_view key);
 std::optional<bool> metadata_bool(const Weights& weights, std::string_view key);

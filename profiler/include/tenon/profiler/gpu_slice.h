@@ -1,5 +1,5 @@
-// CUPTI's records become slices of a trace, kernels under the names of the ops that launched them. docs/glossary.md has the words,
-// docs/profiling.md what a trace has of them.
+// CUPTI's records become slices of a trace, kernels under the names of the ops that launched them. docs/glossary.md has
+// the words, docs/profiling.md what a trace has of them.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +32,8 @@ struct GpuSlice {
   std::vector<trace::Arg> args = {};
 };
 
-// This is one run of a program. Its ops were launched one by one, op i under kernel_tag(run, i), or as a graph, all under
-// kernel_tag(run); `run` is its number in the recording.
+// This is one run of a program. Its ops were launched one by one, op i under kernel_tag(run, i), or as a graph, all
+// under kernel_tag(run); `run` is its number in the recording.
 struct ProgramRun {
   std::span<const ProgramOp> ops = {};
   bool one_by_one = false;
@@ -45,13 +45,13 @@ constexpr uint64_t kernel_tag(uint32_t run, uint32_t op = UINT32_MAX) {
 }
 
 // Returns everything in the recording. A kernel is "layers.3.mlp.down/product", with component, op, layer, run, step,
-// phase and its own name as arguments; the last kernel of an op also has the op's bytes_read, bytes_written and flops in
-// that step and, over the time that the op adds to it (from the latest end of what is ahead of it to its own end), gbps
-// and peak_pct. The last run of the same program that was launched one by one tells which op a graph's kernel belongs to;
-// a kernel that cannot be told keeps its own name. A graph that was recorded as one bears its phase's name and the whole
-// program's bytes. Steps and layers are spans around their kernels, each from the end of the one before; a step says for
-// how long some kernel ran (gpu_busy_us), none did (gap_us), and the host waited (sync_wait_us). peak_pct is a share of
-// read_gbps, in 1e9 bytes a second; 0 = that is not known.
+// phase and its own name as arguments; the last kernel of an op also has the op's bytes_read, bytes_written and flops
+// in that step and, over the time that the op adds to it (from the latest end of what is ahead of it to its own end),
+// gbps and peak_pct. The last run of the same program that was launched one by one tells which op a graph's kernel
+// belongs to; a kernel that cannot be told keeps its own name. A graph that was recorded as one bears its phase's name
+// and the whole program's bytes. Steps and layers are spans around their kernels, each from the end of the one before;
+// a step says for how long some kernel ran (gpu_busy_us), none did (gap_us), and the host waited (sync_wait_us).
+// peak_pct is a share of read_gbps, in 1e9 bytes a second; 0 = that is not known.
 std::vector<GpuSlice> gpu_slices(const KernelRecording& recording, std::span<const ProgramRun> runs,
                                  double read_gbps = 0);
 

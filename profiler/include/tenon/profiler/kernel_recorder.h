@@ -65,10 +65,10 @@ enum class GpuRecords : uint8_t {
 // Thread: one at a time, the one that launches.
 class KernelRecorder {
  public:
-  // library is CUPTI's file; if it is "", the loader is asked for it, and it is looked for beside the libcudart in use, in
-  // $CUDA_HOME and in /usr/local/cuda. From the first recorder on CUPTI belongs to this process: a profiler that comes later
-  // is turned down. Throws Error: kIo if there is no CUPTI (naming the places), kUsage if this build is without it, kPlugin
-  // for an error of CUPTI, such as that another profiler has it already.
+  // library is CUPTI's file; if it is "", the loader is asked for it, and it is looked for beside the libcudart in use,
+  // in $CUDA_HOME and in /usr/local/cuda. From the first recorder on CUPTI belongs to this process: a profiler that
+  // comes later is turned down. Throws Error: kIo if there is no CUPTI (naming the places), kUsage if this build is
+  // without it, kPlugin for an error of CUPTI, such as that another profiler has it already.
   explicit KernelRecorder(const std::string& library = {});
   ~KernelRecorder();
   KernelRecorder(const KernelRecorder&) = delete;
@@ -77,15 +77,15 @@ class KernelRecorder {
   // Returns CUPTI's version: "13.0.1".
   std::string version() const;
 
-  // Returns true if records with this tag are still wanted. Threads of CUPTI call it until stop() has returned; it must not
-  // call this recorder.
+  // Returns true if records with this tag are still wanted. Threads of CUPTI call it until stop() has
+  // returned; it must not call this recorder.
   using Wanted = std::function<bool(uint64_t tag)>;
-  // Begins a recording. `wanted` is for one without end, of which little is wanted: it is asked now and then, so that the
-  // recording takes no more memory than the wanted records and some thousand others. It is not asked again about a tag that
-  // it has turned down. Throws Error(kPlugin).
+  // Begins a recording. `wanted` is for one without end, of which little is wanted: it is asked now and then, so that
+  // the recording takes no more memory than the wanted records and some thousand others. It is not asked again about a
+  // tag that it has turned down. Throws Error(kPlugin).
   void start(GpuRecords records = GpuRecords::kKernels, Wanted wanted = {});
-  // Everything that this thread asks of the device from now on bears the tag, calls too; 0 = no tag. Tags must rise. If CUPTI
-  // does not take a tag, the records have none.
+  // Everything that this thread asks of the device from now on bears the tag, calls too; 0 = no tag. Tags must rise. If
+  // CUPTI does not take a tag, the records have none.
   void tag(uint64_t tag) noexcept;
   // Ends the recording, if there is one, and gives what it has. Call it when nothing is under way on the device. Throws
   // Error(kPlugin).

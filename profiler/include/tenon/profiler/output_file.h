@@ -1,5 +1,5 @@
-// An output file appears under its name only when it is whole (tenon/core/atomic_file.h). It is plain or gzipped, and its
-// first bytes can be filled in last.
+// An output file appears under its name only when it is whole (tenon/core/atomic_file.h). It is plain or gzipped,
+// and its first bytes can be filled in last.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ struct OutputFileOptions {
   bool replace = true;                                            // it may take the place of a file that is there
 };
 
-// It writes to `path` + ".part". The first error sticks: later writes do nothing, and finish() returns it. If it is destroyed
-// without a successful finish(), it removes what it wrote.
+// It writes to `path` + ".part". The first error sticks: later writes do nothing, and finish() returns it. If it is
+// destroyed without a successful finish(), it removes what it wrote.
 class OutputFile {
  public:
   // Leaves `head_size` blanks (1 to 65535) at the front. Throws Error(kIo).

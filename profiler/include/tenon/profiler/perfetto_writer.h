@@ -1,4 +1,5 @@
-// This sink writes recorded events as Chrome JSON that Perfetto shows without a loss (docs/profiling.md has the schema).
+// This sink writes recorded events as Chrome JSON that Perfetto shows without a
+// loss (docs/profiling.md has the schema).
 #pragma once
 
 #include <functional>
@@ -32,14 +33,14 @@ struct PerfettoOptions {
 };
 
 // While it runs, it writes `path` + ".part" in the array form, which loads however it is cut; at the end that becomes
-// the object form and is renamed to `path`, so `path` is only ever whole. If writing fails (a full disk), the part file
-// is removed and the error, with the path, what was written so far and the system's reason, comes out of drained() or
-// finish(). A span that carries bytes_read and bytes_written also gets gbps and, where read_gbps is known, peak_pct.
-// Non-finite numbers are never written: args become the strings "NaN", "Infinity", "-Infinity"; counters are
-// left out and counted in metadata.dropped_records, as are events of a request whose beginning was lost. A request still
-// open at the end is closed there, with the arg open_at_end. A drain is a span of the overhead process, tid 1; lost events show
-// on its tid 2 from one drain to the next. Throws Error(kIo) if the file cannot be created or `path` exists and is no
-// regular file.
+// the object form and is renamed to `path`, so `path` is only ever whole. If writing fails (a full disk), the part
+// file is removed and the error, with the path, what was written so far and the system's reason, comes out of
+// drained() or finish(). A span that carries bytes_read and bytes_written also gets gbps and, where read_gbps is
+// known, peak_pct. Non-finite numbers are never written: args become the strings "NaN", "Infinity", "-Infinity";
+// counters are left out and counted in metadata.dropped_records, as are events of a request whose beginning was lost.
+// A request still open at the end is closed there, with the arg open_at_end. A drain is a span of the overhead
+// process, tid 1; lost events show on its tid 2 from one drain to the next. Throws Error(kIo) if the file cannot be
+// created or `path` exists and is no regular file.
 std::unique_ptr<trace::Sink> make_perfetto_writer(PerfettoOptions options);
 
 }  // namespace tenon::profiler

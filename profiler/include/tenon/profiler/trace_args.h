@@ -1,6 +1,6 @@
-// The arguments of events are sets of named values, and equal sets are kept once. A set is its shape (names and kinds, which
-// all events of a sort share) and as many bytes a value as its digits need. If several sets have the same shape and texts,
-// such as those of one kernel's launches, all but the first hold only what differs from the first.
+// The arguments of events are sets of named values, and equal sets are kept once. A set is its shape (names and kinds,
+// which all events of a sort share) and as many bytes a value as its digits need. If several sets have the same shape
+// and texts, such as those of one kernel's launches, all but the first hold only what differs from the first.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct TraceArg {
 
 class TraceArgs {
  public:
-  // Returns the id of the set, 0 for the empty one. Values beyond the 1024th are left out; so are sets of further shapes
-  // once there are 65536 shapes.
+  // Returns the id of the set, 0 for the empty one. Values beyond the 1024th are left out; so are sets of
+  // further shapes once there are 65536 shapes.
   uint32_t intern(std::span<const TraceArg> args);
   // Frees what only intern() needs; it is called when all sets are in.
   void freeze();

@@ -10,8 +10,8 @@
 
 namespace tenon::profiler {
 
-// Returns how likely two samples of one distribution differ in rank as much as these or more: the two-sided Mann-Whitney U
-// test by the normal approximation, corrected for ties and continuity. 1 if one of them is empty.
+// Returns how likely two samples of one distribution differ in rank as much as these or more: the two-sided
+// Mann-Whitney U test by the normal approximation, corrected for ties and continuity. 1 if one of them is empty.
 double rank_test(std::span<const double> a, std::span<const double> b);
 
 double median(std::span<const double> values);  // returns 0 if there are none
@@ -35,8 +35,8 @@ struct OpChange {
   double change() const { return us_a > 0 ? us_b / us_a - 1 : 0; }
 };
 
-// Returns whole steps first in each phase, then ops, the largest difference first. A phase that only one trace has is left
-// out but for its whole steps. An op's time is what it adds (see step_ops).
+// Returns whole steps first in each phase, then ops, the largest difference first. A phase that only one trace has is
+// left out but for its whole steps. An op's time is what it adds (see step_ops).
 std::vector<OpChange> compare_traces(const TraceFile& a, const TraceFile& b, const CompareOptions& options = {});
 
 }  // namespace tenon::profiler

@@ -1,5 +1,5 @@
-// This is a Chrome JSON trace in memory, laid out for looking at. Tenon, Kineto and others write such traces for Perfetto's
-// JSON importer, gzipped or not, in array or object form. An event of usual size takes less than 120 bytes.
+// This is a Chrome JSON trace in memory, laid out for looking at. Tenon, Kineto and others write such traces for
+// Perfetto's JSON importer, gzipped or not, in array or object form. An event of usual size takes less than 120 bytes.
 #pragma once
 
 #include <cstdint>
@@ -89,8 +89,8 @@ struct TraceFile {
   std::vector<TraceInstant> instants;  // they are sorted by track, then by time
   std::vector<TraceCounter> counters;
   std::vector<TraceFlow> flows;  // they are sorted by from
-  // These are the members of the top level's "metadata" or "otherData" under their own names, then those of the top level
-  // itself. Strings are as they are, everything else is JSON.
+  // These are the members of the top level's "metadata" or "otherData" under their own names, then those of the top
+  // level itself. Strings are as they are, everything else is JSON.
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<std::string> notices;  // they say what of the file is not in here, and why
   uint64_t n_events = 0;             // traceEvents has so many elements
@@ -123,8 +123,8 @@ struct TraceLimits {
   uint32_t max_depth = 64;                    // JSON's values nest so deep at most
 };
 
-// Returns what can be read of a file. If that is damaged or cut, the result has what stands before the damage, and a notice.
-// Throws Error(kIo) if the file cannot be opened or read, and if no event and no metadata can be found in it.
+// Returns what can be read of a file. If that is damaged or cut, the result has what stands before the damage, and a
+// notice. Throws Error(kIo) if the file cannot be opened or read, and if no event and no metadata can be found in it.
 TraceFile read_trace(const std::string& path, const TraceLimits& limits = {});
 // Does the same for bytes in memory, gzipped or not; `path` is a name for messages.
 TraceFile read_trace_bytes(std::string_view bytes, const std::string& path, const TraceLimits& limits = {});

@@ -10,12 +10,13 @@
 
 namespace tenon::profiler {
 
-// This is one op of one step: a kernel, copy or fill if the trace has kernels, else an operation on the thread of the steps
-// that lies within no other.
+// This is one op of one step: a kernel, copy or fill if the trace has kernels, else an operation on the
+// thread of the steps that lies within no other.
 struct OpSample {
   uint32_t slice = 0;
   uint32_t step = kNoIndex;  // its index in the steps; kNoIndex: it lies between them
-  // It adds so much to the step: from the latest end of what is ahead of it on its device to its own end, never below 0.
+  // It adds so much to the step: from the latest end of what is ahead of it on
+  // its device to its own end, never below 0.
   int64_t added_ns = 0;
   int64_t gap_ns = 0;  // for so long its device had nothing of this step to do before it began
 };

@@ -22,9 +22,9 @@ class TracedRuns {
   // Returns the number of a new run, for its tags.
   uint32_t begin(std::span<const ProgramOp> ops, const StepLoad& load);
   void one_by_one(uint32_t run);
-  // Decides upon the steps in their order. Each program's newest run that was launched one by one stays in any case, since
-  // the others' kernels are told by it. Once kMaxOps ops are held, further steps that are written have no kernels, so that
-  // memory does not run out.
+  // Decides upon the steps in their order. Each program's newest run that was launched one by one stays in any case,
+  // since the others' kernels are told by it. Once kMaxOps ops are held, further steps that are written have no
+  // kernels, so that memory does not run out.
   void decide(uint64_t step, bool written);
 
   // See KernelRecorder::Wanted.
@@ -33,8 +33,8 @@ class TracedRuns {
   uint64_t written() const;  // so many runs' steps were written, those without room too
   uint64_t refused() const;  // for so many there was no room
 
-  // Returns the wanted runs, and leaves of the recording what is theirs, tagged with their places in the list. The recorder
-  // has stopped by then.
+  // Returns the wanted runs, and leaves of the recording what is theirs, tagged with their places in
+  // the list. The recorder has stopped by then.
   std::vector<ProgramRun> take(KernelRecording& recording);
 
   static constexpr uint64_t kMaxOps = 1U << 16U;

@@ -1,10 +1,10 @@
-// Threads meet at these: barriers in shared memory (mbarrier) with the bulk copies that signal them, named barriers of a
-// block, and counters and flags in device memory. init(), arrive(), arrive_after_copies() and wait() need sm_80, all else of
-// Barrier sm_90.
+// Threads meet at these: barriers in shared memory (mbarrier) with the bulk copies that signal them, named
+// barriers of a block, and counters and flags in device memory. init(), arrive(), arrive_after_copies() and
+// wait() need sm_80, all else of Barrier sm_90.
 //
-// A barrier has phases, numbered from 0. A phase ends when as many arrivals as init() said have come, and all bytes that
-// arrivals announced. wait(parity) returns once the phase of that parity has ended: a ring of 4 stages waits with parity 0
-// for the first use of each stage, with 1 for the second, with 0 for the third.
+// A barrier has phases, numbered from 0. A phase ends when as many arrivals as init() said have come, and all bytes
+// that arrivals announced. wait(parity) returns once the phase of that parity has ended: a ring of 4 stages waits with
+// parity 0 for the first use of each stage, with 1 for the second, with 0 for the third.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ class Barrier {
   __device__ __forceinline__ void arrive_after_copies() const {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(address_) : "memory");
   }
-  // Returns the address, for arrive_in_cluster(), of the barrier in the same place of the cluster's block `rank`. Barriers that
-  // follow each other do so there, too.
+  // Returns the address, for arrive_in_cluster(), of the barrier in the same place of the cluster's block `rank`.
+  // Barriers that follow each other do so there, too.
   __device__ __forceinline__ uint32_t in_cluster(uint32_t rank) const { return address_in_cluster(address_, rank); }
   static __device__ __forceinline__ void arrive_in_cluster(uint32_t there) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
@@ -50,8 +50,8 @@ class Barrier {
   __device__ __forceinline__ void arrive_expecting(uint32_t bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_), "r"(bytes) : "memory");
   }
-  // Stores to an address of a block of the cluster and counts the bytes at that block's barrier, which announces them. Both addresses
-  // are those of the cluster, as in_cluster() and address_in_cluster() return them.
+  // Stores to an address of a block of the cluster and counts the bytes at that block's barrier, which announces them.
+  // Both addresses are those of the cluster, as in_cluster() and address_in_cluster() return them.
   static __device__ __forceinline__ void store_in_cluster(uint32_t barrier, uint32_t to, float2 v) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
                  "f"(v.x), "f"(v.y), "r"(barrier)
@@ -85,8 +85,8 @@ class Barrier {
         "l"(from), "r"(bytes), "r"(address_), "l"(policy)
         : "memory");
   }
-  // Copies to the same place in each block of the cluster whose rank has its bit in `ranks`; each of them counts the bytes
-  // at its own barrier.
+  // Copies to the same place in each block of the cluster whose rank has its bit in `ranks`; each of
+  // them counts the bytes at its own barrier.
   __device__ __forceinline__ void copy_to_cluster(uint32_t to, const void* from, uint32_t bytes, uint16_t ranks) const {
     asm volatile(
         "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], "

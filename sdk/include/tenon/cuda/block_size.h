@@ -1,14 +1,14 @@
 // A block takes one of two sizes of shared memory, so that kernels that overlap share all multiprocessors evenly.
 //
-// A multiprocessor (227 KB) holds a small block beside a large one, and never two large ones. Kernels that follow each
-// other as small, large, small, large lie evenly: a large one finds no room where it already is, a small one none where
-// both are. Without that rule the blocks of a kernel pile up in pairs wherever a kernel of few blocks left room, and
-// what follows runs at a third of its speed. In a layer these are: qkv small, attention at most small, o large, gate and up
-// small, down large.
+// A multiprocessor (227 KB) holds a small block beside a large one, and never two large ones. Kernels that follow
+// each other as small, large, small, large lie evenly: a large one finds no room where it already is, a small one
+// none where both are. Without that rule the blocks of a kernel pile up in pairs wherever a kernel of few blocks
+// left room, and what follows runs at a third of its speed. In a layer these are: qkv small, attention at most
+// small, o large, gate and up small, down large.
 //
-// An op names the classes that it can run as (OpSpec::blocks), and the host chooses one while recording: large if the op
-// before is not. The first op that has the choice is small, so that all layers come out alike. Launch::large_blocks()
-// says which was chosen.
+// An op names the classes that it can run as (OpSpec::blocks), and the host chooses one while recording: large if the
+// op before is not. The first op that has the choice is small, so that all layers come out alike.
+// Launch::large_blocks() says which was chosen.
 #pragma once
 
 #include <cstdint>

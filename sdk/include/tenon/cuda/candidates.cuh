@@ -1,4 +1,5 @@
-// A sampler's CUDA kernels reach their candidates through this. Arguments, operands and order are those of tenon/sdk/cpu/candidates.h.
+// A sampler's CUDA kernels reach their candidates through this. Arguments, operands and order
+// are those of tenon/sdk/cpu/candidates.h.
 //
 //   __global__ void kernel(cuda::CandidateInput in, ...) {
 //     cuda::CandidateRow row;
@@ -57,8 +58,8 @@ struct CandidateRow {
   }
 };
 
-// Every kernel begins with this; the overlap contract's wait is in it. Returns false if the block's row is padding: nothing
-// is to be done.
+// Every kernel begins with this; the overlap contract's wait is in it. Returns false if the
+// block's row is padding: nothing is to be done.
 __device__ inline bool open(const CandidateInput& in, CandidateRow& row) {
   row.row = blockIdx.y;
   const bool live = row.row < in.live[sdk::kLiveOutRows];
@@ -160,7 +161,8 @@ __device__ void select(const CandidateInput& in, int32_t* next, Selection* selec
 
 constexpr uint32_t kClusterThreads = 512, kClusterWarps = kClusterThreads / kWarp, kMostClusterBlocks = 8;
 
-// Many rows have small clusters, so that two blocks for every multiprocessor of the largest GPUs have all of them at once.
+// Many rows have small clusters, so that two blocks for every multiprocessor of
+// the largest GPUs have all of them at once.
 template <class... P>
 Grid cluster_grid(void (*kernel)(P...), const CandidateGrid& g) {
   constexpr uint32_t kAtOnce = 2 * 132;

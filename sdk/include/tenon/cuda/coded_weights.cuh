@@ -1,5 +1,5 @@
-// These are more layouts of weights for grouped formats (group_weights.cuh). They have integers of 5 bits, small floats of
-// 6 and 8 bits, and codes of 4 bits that choose out of 16 numbers.
+// These are more layouts of weights for grouped formats (group_weights.cuh). They have integers of 5 bits, small floats
+// of 6 and 8 bits, and codes of 4 bits that choose out of 16 numbers.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -163,8 +163,8 @@ struct SixBitFloats {
   static constexpr __host__ __device__ uint32_t rotated(uint32_t word, uint32_t left) {
     return left % 32 == 0 ? word : word << left % 32 | word >> (32 - left % 32);
   }
-  // These say at which bit of a half of a word the lower bits of a code begin, and where the first of its upper two is. The upper
-  // two are kToSign apart: such pairs fill a word, of which the last may go on in the next half.
+  // These say at which bit of a half of a word the lower bits of a code begin, and where the first of its upper two is.
+  // The upper two are kToSign apart: such pairs fill a word, of which the last may go on in the next half.
   static constexpr __host__ __device__ uint32_t lower_bit(uint32_t step, uint32_t second) {
     return 8 * (step % 2) + 4 * second;
   }
@@ -177,11 +177,12 @@ struct SixBitFloats {
   uint2 upper_;
 };
 
-// This lays out codes of 4 bits of a Book: 16 numbers Book::value(code), which products round to fp16. The order is [lane][a u32 a
-// k-step]; of the u32, bits 0-3 and 4-7 are (row g, k0) and (row g, k0 + 1), 8-15 the same of row g + 8, and the upper half has
-// k0 + 2 and k0 + 3. So each byte is two codes of a register of an A fragment. Every other k-step looks them up in a table of all bytes in
-// shared memory, of which sixteen copies lie side by side, one for two lanes, so that few lanes wait for each other; the others
-// permute bytes, so that shared memory and arithmetic have as much to do.
+// This lays out codes of 4 bits of a Book: 16 numbers Book::value(code), which products round to fp16. The order
+// is [lane][a u32 a k-step]; of the u32, bits 0-3 and 4-7 are (row g, k0) and (row g, k0 + 1), 8-15 the same of
+// row g + 8, and the upper half has k0 + 2 and k0 + 3. So each byte is two codes of a register of an A fragment.
+// Every other k-step looks them up in a table of all bytes in shared memory, of which sixteen copies lie side by
+// side, one for two lanes, so that few lanes wait for each other; the others permute bytes, so that shared
+// memory and arithmetic have as much to do.
 template <class Book>
 struct BookWeights {
   static constexpr bool kIntegers = false, kStaggered = false;
@@ -227,7 +228,8 @@ struct BookWeights {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) a[i] = load_shared_4(__byte_perm(word, 0, kByte + i) * kEntry + own);
   }
-  // Does the same without the table. A permutation of bytes looks up four codes of 3 bits, and bit 3 chooses between two of them.
+  // Does the same without the table. A permutation of bytes looks up four codes of 3
+  // bits, and bit 3 chooses between two of them.
   static __device__ __forceinline__ void permute(uint32_t word, uint32_t (&a)[4]) {
     const uint32_t in_upper = word << 4;  // bits 3 of even codes go where odd ones have theirs: at the top of bytes
     const uint32_t choice[2] = {permuted_bytes(word, in_upper, 0x9d8c), permuted_bytes(word, in_upper, 0xbfae)};

@@ -1,8 +1,8 @@
 // The rows of a routed product are put in groups that share an expert, for kernels that multiply several rows of x by
 // weights that they read once. One small kernel makes the groups from the rows' experts.
 //
-// Example: rows 0 to 4 have the experts 7, 2, 7, 2, 7 of 8. There are min(5, 5 / 16 + 8 + 1) = 5 groups: (2: rows 1, 3),
-// (7: rows 0, 2, 4), and three without rows. The order of rows within a group may be any.
+// Example: rows 0 to 4 have the experts 7, 2, 7, 2, 7 of 8. There are min(5, 5 / 16 + 8 + 1) = 5 groups: (2: rows 1,
+// 3), (7: rows 0, 2, 4), and three without rows. The order of rows within a group may be any.
 #pragma once
 
 #include <algorithm>
@@ -40,8 +40,8 @@ struct GroupRowsOperand {
   enum : uint32_t { kGroups, kExperts, kLive };
 };
 
-// One block runs this. Bucket 0 is for rows that are skipped, e + 1 for those of expert e; a row gets the first free rank in
-// its bucket, since no row's result depends on its neighbours.
+// One block runs this. Bucket 0 is for rows that are skipped, e + 1 for those of expert e; a row gets the first free
+// rank in its bucket, since no row's result depends on its neighbours.
 static __global__ void group_rows_kernel(const GroupRowsArgs a, const int32_t* expert, const uint32_t* live,
                                          int32_t* groups) {
   __shared__ uint32_t counts[kMostExperts + 1], first[kMostExperts + 1];

@@ -1,6 +1,6 @@
-// A format says how weights lie in a segment (packed.cuh), and how a warp multiplies segments by x. The concept PackedFormat
-// lists its members. The three formats here have one scale a row or none; those of grouped_formats.cuh have a scale for each
-// group of weights. docs/glossary.md has the words.
+// A format says how weights lie in a segment (packed.cuh), and how a warp multiplies segments by x. The concept
+// PackedFormat lists its members. The three formats here have one scale a row or none; those of grouped_formats.cuh
+// have a scale for each group of weights. docs/glossary.md has the words.
 //
 // A tile is multiplied so: acc (16 rows of weights, columns of B) += weights (16 rows, k) B (k, columns). x is
 // f32 and tensor cores take halves, so a row of x is two columns of B, x = high + low; a matrix of B, 8 columns, has 4
@@ -32,10 +32,10 @@ struct RowPair {
 
 // These are the members of a format. It also has a put() of its own, by which a scheme's load kernel stores weights.
 //
-// Example: HalfFormat<__nv_bfloat16> has Half = __nv_bfloat16, kBlocks = 1, kSegmentK = 32, kSegmentBytes = 16 rows * 32
-// k * 2 bytes = 1024, kAcc = 4 (an mma's sums), kGroup = 0, kSpread = 1, and kScaled, kTotal, kRowScales and kStaggered are false.
-// Int4Format<64> has Half = __half, kBlocks = 4, kSegmentK = 128, kSegmentBytes = 1152, kAcc = 4, kGroup = 64,
-// kSpread = 2, and kScaled and kStaggered are true.
+// Example: HalfFormat<__nv_bfloat16> has Half = __nv_bfloat16, kBlocks = 1, kSegmentK = 32, kSegmentBytes = 16 rows *
+// 32 k * 2 bytes = 1024, kAcc = 4 (an mma's sums), kGroup = 0, kSpread = 1, and kScaled, kTotal, kRowScales and
+// kStaggered are false. Int4Format<64> has Half = __half, kBlocks = 4, kSegmentK = 128, kSegmentBytes = 1152, kAcc = 4,
+// kGroup = 64, kSpread = 2, and kScaled and kStaggered are true.
 template <class F>
 concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weights)[2][8], float sum, RowInfo row) {
   // Each value of x is split into two numbers of this type. If it is void, x stays f32.
@@ -68,8 +68,8 @@ concept PackedFormat = requires(const uint8_t* segment, uint32_t n, float (&weig
   F::expand(segment, n, n, weights);
 };
 
-// A format multiplies prepared rows of x that have these members (row_sources.cuh). seek() chooses a segment; the functions
-// after it are about that segment.
+// A format multiplies prepared rows of x that have these members (row_sources.cuh). seek() chooses a segment; the
+// functions after it are about that segment.
 template <class X>
 concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_block, int row, uint32_t k) {
   // There are kRows rows of x. kSpreads: groups of k lie side by side in columns of B (PackedFormat's kSpread).
@@ -78,11 +78,11 @@ concept PreparedX = requires(X& x, uint32_t segment, uint32_t block, int row_blo
   // If true, a row is two columns of B, its high and its low parts; else it is one column.
   { X::kPaired } -> std::convertible_to<bool>;
   x.seek(segment);
-  // Returns the lane's fragment of B for the 32 k of a block and a row block: two k-steps of two registers. For a format that
-  // is kSparse it is the fragment that mma_sparse() takes.
+  // Returns the lane's fragment of B for the 32 k of a block and a row block: two k-steps of two registers. For a
+  // format that is kSparse it is the fragment that mma_sparse() takes.
   { x.fragment(block, row_block) } -> std::same_as<uint4>;
-  // Returns the sum of x over a group of k, in steps of 2^-24. If x is paired, it is that of row 4 * row_block + lane % 4. If x
-  // is unpaired, float2 has the sums of row 8 * row_block + 2 * (lane % 4) and of the next row.
+  // Returns the sum of x over a group of k, in steps of 2^-24. If x is paired, it is that of row 4 * row_block + lane %
+  // 4. If x is unpaired, float2 has the sums of row 8 * row_block + 2 * (lane % 4) and of the next row.
   { x.sum(block, row_block) } -> std::same_as<std::conditional_t<X::kPaired, float, float2>>;
   // Returns the values k and k + 1 of a row in f32, for formats whose Half is void.
   { x.pair(row, k) } -> std::same_as<float2>;
@@ -108,8 +108,8 @@ template <class F>
   requires requires { F::kTakesDigits; }
 inline constexpr bool kTakesDigits<F> = F::kTakesDigits;
 
-// A lane keeps so many sums for a tile and a row block. If x is unpaired, sum 2 * h + c belongs to row g + 8 * h of the tile
-// and to row 2 * (lane % 4) + c of the row block.
+// A lane keeps so many sums for a tile and a row block. If x is unpaired, sum 2 * h + c belongs to row g + 8 * h of the
+// tile and to row 2 * (lane % 4) + c of the row block.
 template <class F, class X>
 inline constexpr uint32_t kSumsOf = 4;
 template <class F, PreparedX X>
@@ -130,9 +130,9 @@ concept Multiplies = PackedFormat<F> && (PreparedX<X> || (DigitRow<X> && kTakesD
                        { F::template partial<X>(sums) } -> std::same_as<RowPair>;
                      };
 
-// Weights or formats may look up in a table in shared memory what codes stand for: they have kTableBytes, and a make_table()
-// that all threads of a block call before they wait for each other. These are 0 and nothing for the others. A format that has
-// other shared memory of its own counts that among kTableBytes.
+// Weights or formats may look up in a table in shared memory what codes stand for: they have kTableBytes, and a
+// make_table() that all threads of a block call before they wait for each other. These are 0 and nothing for the
+// others. A format that has other shared memory of its own counts that among kTableBytes.
 template <class T>
 inline constexpr uint32_t kTableBytes = 0;
 template <class T>
@@ -145,8 +145,8 @@ __device__ __forceinline__ void make_table() {
   if constexpr (kMakesTable<T>) T::make_table();
 }
 
-// A format in which two of each four weights are zero may have kSparse: sparse tensor cores then skip the zeros (mma_sparse). Its
-// tables serve only the products that multiply the zeros too.
+// A format in which two of each four weights are zero may have kSparse: sparse tensor cores then skip the zeros
+// (mma_sparse). Its tables serve only the products that multiply the zeros too.
 template <class F>
 inline constexpr bool kSparse = requires { F::kSparse; };
 template <class F>
@@ -180,8 +180,8 @@ __host__ __device__ inline uint32_t lane_offset(uint32_t row, uint32_t k) {
   return (row % 8 * 4 + k % 32 / 8) * 16;
 }
 
-// These make two halves of bytes 0 and 1 of a word, or of bytes 2 and 3. A byte u becomes the bits of a denormal half, which is
-// exactly u * 2^-24 and costs no subtraction. The bits kWith are added.
+// These make two halves of bytes 0 and 1 of a word, or of bytes 2 and 3. A byte u becomes the bits of a denormal half,
+// which is exactly u * 2^-24 and costs no subtraction. The bits kWith are added.
 template <uint32_t kWith = 0>
 __device__ __forceinline__ uint32_t first_bytes(uint32_t word) {
   return __byte_perm(word, kWith, 0x7170);
@@ -239,7 +239,8 @@ struct HalfFormat {
   }
 };
 
-// This format is int8, stored as w + 128: [32 k][lane][k-step][4 bytes of row g, 4 bytes of row g + 8]. The rows have scales.
+// This format is int8, stored as w + 128: [32 k][lane][k-step][4 bytes of row g, 4
+// bytes of row g + 8]. The rows have scales.
 template <uint32_t Blocks = 2>
 struct Int8Format {
   using Half = __half;

@@ -1,4 +1,5 @@
-// This chooses which of cuBLASLt's algorithms runs a product (product.h), and runs it. The library tenon::gemm is compiled of it.
+// This chooses which of cuBLASLt's algorithms runs a product (product.h), and runs it.
+// The library tenon::gemm is compiled of it.
 //
 // The first launch of a shape outside a capture times what cuBLASLt proposes, on the launch's own memory, and the best
 // is kept: for the life of the process, and for later ones in
@@ -67,7 +68,8 @@ class LtProduct {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, at.bias);
     }
-    // Sums of e4m3 stay in f32 as they are added up: "fast accumulation" would leave them in the tensor cores' fewer bits.
+    // Sums of e4m3 stay in f32 as they are added up: "fast accumulation" would
+    // leave them in the tensor cores' fewer bits.
     if (p.scaled()) {
       set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
       set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);

@@ -1,5 +1,5 @@
-// The scales of groups lie in a segment (packed.cuh) after its weights (group_weights.cuh). Each row and group of k has a
-// factor s and, in some layouts, an offset z. Rows g and g + 8, which a lane multiplies, lie side by side.
+// The scales of groups lie in a segment (packed.cuh) after its weights (group_weights.cuh). Each row and group of k has
+// a factor s and, in some layouts, an offset z. Rows g and g + 8, which a lane multiplies, lie side by side.
 #pragma once
 
 #include <concepts>
@@ -29,8 +29,8 @@ struct PlainBytes {
   __device__ uint2 two_words(uint32_t at) const { return *reinterpret_cast<const uint2*>(from + at); }
 };
 
-// These are the members of a layout of scales. Example: ScalePairs<__nv_bfloat16> has kOffsets = true, kHeader = 0 and kGroupBytes = 16 rows * 2 *
-// 2 bytes = 64; the pair of row 9 and group 1 is at byte 64 + 1 * 8 + 4 = 76.
+// These are the members of a layout of scales. Example: ScalePairs<__nv_bfloat16> has kOffsets = true, kHeader = 0 and
+// kGroupBytes = 16 rows * 2 * 2 bytes = 64; the pair of row 9 and group 1 is at byte 64 + 1 * 8 + 4 = 76.
 template <class S>
 concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n, const typename S::Words& words) {
   // kOffsets: scales have offsets. kRowScales: a group's scale is multiplied by its row's (PackedFormat's kRowScales).
@@ -49,7 +49,8 @@ concept GroupScales = requires(SharedBytes shared, PlainBytes plain, uint32_t n,
   { S::offset(words, n) } -> std::same_as<float>;
 };
 
-// Returns byte i of a word as a float. It is made from the bits of 2^23 + byte, since conversions of bytes take a slow pipe.
+// Returns byte i of a word as a float. It is made from the bits of 2^23 + byte,
+// since conversions of bytes take a slow pipe.
 __device__ __forceinline__ float byte_as_float(uint32_t word, uint32_t i) {
   return __uint_as_float(__byte_perm(word, 0x4b000000, 0x7440 + i)) - 8388608.0F;
 }

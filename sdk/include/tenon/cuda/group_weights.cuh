@@ -2,8 +2,8 @@
 // 64 k of a tile at a time. Their scales are in group_scales.cuh. Codes that stand for other numbers than integers, and
 // integers of five bits, are in coded_weights.cuh.
 //
-// Fragments of integers are made without arithmetic: the bits of q, alone in the 16 bits of a half, are the denormal half
-// q * 2^-24. The factor 2^24 comes in when a warp's sums are finished.
+// Fragments of integers are made without arithmetic: the bits of q, alone in the 16 bits of a half, are the denormal
+// half q * 2^-24. The factor 2^24 comes in when a warp's sums are finished.
 #pragma once
 
 #include <concepts>
@@ -13,7 +13,8 @@
 
 namespace tenon::cuda {
 
-// These are the members of a layout of q. Example: Nibbles<8> has kBias = 8, kStaggered = true and kBytes = 16 rows * 64 k / 2 = 512.
+// These are the members of a layout of q. Example: Nibbles<8> has kBias = 8, kStaggered =
+// true and kBytes = 16 rows * 64 k / 2 = 512.
 template <class W>
 concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t n, uint32_t (&a)[4],
                                 const uint8_t* from, uint32_t (&q)[2][8], uint8_t* to, const uint32_t (&row_q)[8]) {
@@ -31,11 +32,11 @@ concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t
   { W::kBytes } -> std::convertible_to<uint32_t>;
   // Loads the lane's q of 64 k from an address in shared memory.
   w.load(address);
-  // fragments<kWith>(step, a) makes the A fragment of one of the four k-steps that were loaded. Integers have the bits kWith,
-  // too.
+  // fragments<kWith>(step, a) makes the A fragment of one of the four k-steps that were
+  // loaded. Integers have the bits kWith, too.
   loaded.template fragments<0>(n, a);
-  // unpack(from, block, lane, q) reads from device memory 8 q of row lane / 4 to q[0] and 8 of row lane / 4 + 8 to q[1], from
-  // the first (block 0) or the second 32 k.
+  // unpack(from, block, lane, q) reads from device memory 8 q of row lane / 4 to q[0] and 8 of row lane / 4 + 8 to
+  // q[1], from the first (block 0) or the second 32 k.
   W::unpack(from, n, n, q);
   // put(to, row, k, row_q) stores the 8 q of a row from k on, which is divisible by 8. Other k of the row may have the
   // bytes that it writes to, and one thread stores all of a row's 64 k. Where other rows have them, it writes
@@ -195,9 +196,9 @@ struct HalfBytes : IntegerWeights<Bias> {
 template <int Bias>
 using Nibbles = HalfBytes<4, Bias>;
 
-// These have 6 bits: the lower four as Nibbles, then the upper two, [lane][a u32 a block of 32 k]. Of the u32, bits 4-5 are
-// (row g, k0), 6-7 (row g, k0 + 2), 0-3 the same of the next k-step, 8-15 the same of row g + 8, and the upper half has
-// k0 + 1 and k0 + 3.
+// These have 6 bits: the lower four as Nibbles, then the upper two, [lane][a u32 a block of 32 k]. Of the u32,
+// bits 4-5 are (row g, k0), 6-7 (row g, k0 + 2), 0-3 the same of the next k-step, 8-15 the same of row g + 8,
+// and the upper half has k0 + 1 and k0 + 3.
 template <int Bias>
 struct Sixes : IntegerWeights<Bias> {
   static constexpr bool kStaggered = true;

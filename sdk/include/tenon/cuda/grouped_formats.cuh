@@ -2,16 +2,16 @@
 //
 //   w = s * (q - bias) + z,  q unsigned integers, or the numbers that codes stand for
 //
-// A segment is [bundle of 64 k of weights (group_weights.cuh)], then its scales (group_scales.cuh). A group is multiplied as the
-// integers that it has, and its sum of 16 weights by 8 columns is scaled once: with c = sum of q x and X = sum of x over
-// the group's k, the group adds s * c + (z - bias * s) * X; without bias and offset s * c.
+// A segment is [bundle of 64 k of weights (group_weights.cuh)], then its scales (group_scales.cuh). A group is
+// multiplied as the integers that it has, and its sum of 16 weights by 8 columns is scaled once: with c = sum of q x
+// and X = sum of x over the group's k, the group adds s * c + (z - bias * s) * X; without bias and offset s * c.
 //
 // One row of x as digits (formats.cuh) is multiplied by quartets in integers: a column has the sums of one digit, which
 // are finite floats and are scaled as others are; the digits meet in partial(). Each step of 32 k unpacks half as much
 // as one of halves.
 //
-// One row of x leaves six of the eight columns of B empty. Where groups are short enough two of them lie side by side in
-// columns of their own (kSpread), so that one scaling serves both.
+// One row of x leaves six of the eight columns of B empty. Where groups are short enough two of them lie side by side
+// in columns of their own (kSpread), so that one scaling serves both.
 #pragma once
 
 #include "tenon/cuda/group_scales.cuh"
@@ -174,8 +174,8 @@ struct GroupedFormat {
     std::conditional_t<X::kPaired, float, float2> x[kRowBlocks];  // sums of x
   };
 
-  // Multiplies 64 k in groups of at least 32 k, or in any groups that lie side by side: in a column of B a k-step of 16 k
-  // belongs to one group.
+  // Multiplies 64 k in groups of at least 32 k, or in any groups that lie side by side: in a column of
+  // B a k-step of 16 k belongs to one group.
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
   static __device__ __forceinline__ void multiply_steps(float (&acc)[kTiles][kRowBlocks][kSums],
                                                         const uint32_t (&segment)[kTiles], X& x, uint32_t bundle,
@@ -221,8 +221,8 @@ struct GroupedFormat {
     }
   }
 
-  // Multiplies 64 k in groups of 16 that do not lie side by side. A lane has 8 k of each row of a block of 32 k, so half of the
-  // lanes hold a group of 16, over both k-steps. The other half of the lanes multiply zeros instead of x.
+  // Multiplies 64 k in groups of 16 that do not lie side by side. A lane has 8 k of each row of a block of 32 k, so
+  // half of the lanes hold a group of 16, over both k-steps. The other half of the lanes multiply zeros instead of x.
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
   static __device__ __forceinline__ void multiply_sixteens(float (&acc)[kTiles][kRowBlocks][kSums],
                                                            const uint32_t (&segment)[kTiles], X& x, uint32_t bundle) {

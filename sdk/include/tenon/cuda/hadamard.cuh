@@ -24,8 +24,8 @@ __device__ __forceinline__ void rotate_head(float* x, uint32_t dim) {
   __syncwarp();
 }
 
-// Rotates a head of kDim elements, a power of two, of which each of kDim / kOwn lanes that follow each other in a warp has kOwn,
-// those from kOwn times its own number among them on. All of these lanes must call it together.
+// Rotates a head of kDim elements, a power of two, of which each of kDim / kOwn lanes that follow each other in a warp
+// has kOwn, those from kOwn times its own number among them on. All of these lanes must call it together.
 template <uint32_t kDim, uint32_t kOwn>
 __device__ __forceinline__ void rotate_head(float (&own)[kOwn]) {
   constexpr uint32_t kLanes = kDim / kOwn;

@@ -1,6 +1,6 @@
-// This makes A fragments (mma.cuh) of packed weights (packed.cuh): halves that have the weights' values, 64 k at a time. It is for
-// products of so many rows that x is one half a value. The factor by which a format scales a whole row (kRowScales) is left to
-// the product.
+// This makes A fragments (mma.cuh) of packed weights (packed.cuh): halves that have the weights' values, 64 k at a
+// time. It is for products of so many rows that x is one half a value. The factor by which a format scales a whole
+// row (kRowScales) is left to the product.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -16,9 +16,9 @@ namespace tenon::cuda {
 template <class F>
 inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
-// HalfFragments<F>::load(segment, bundle, a) fills a[k-step] with an A fragment, from bundle number `bundle` (64 k) of a stage that
-// begins at the address `segment` in shared memory. A format that is kStaggered has weights k % 4 in {2, 3} 16 times too large, and x there
-// 16 times too small.
+// HalfFragments<F>::load(segment, bundle, a) fills a[k-step] with an A fragment, from bundle number `bundle` (64 k) of
+// a stage that begins at the address `segment` in shared memory. A format that is kStaggered has weights k % 4 in {2,
+// 3} 16 times too large, and x there 16 times too small.
 template <PackedFormat F>
 struct HalfFragments;
 

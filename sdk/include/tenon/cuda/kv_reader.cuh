@@ -1,5 +1,5 @@
-// Kernels read KV planes on the GPU through this, the counterpart of tenon/sdk/cpu/kv_reader.h. Layout and checks are those of
-// tenon/sdk/kv_layout.h. Every codec, scales and heads apart:
+// Kernels read KV planes on the GPU through this, the counterpart of tenon/sdk/cpu/kv_reader.h. Layout and checks are
+// those of tenon/sdk/kv_layout.h. Every codec, scales and heads apart:
 //
 //   cuda::with_kv_codec(args.kv.k.codec, [&]<class C>(C) { launch(&my_kernel<C>, ...); });         in the op
 //   cuda::KvCells keys({args.kv, args.kv.k, base, scales, pages}, slot, head);                     in the kernel
@@ -109,8 +109,8 @@ void with_kv_codec(const KvLayout& kv, F&& f) {
   with_kv_codec(kv.k.codec, f);
 }
 
-// Returns the scale (sdk::kv_scale()) of a head that the lanes of a warp have among them. most, least: the greatest and the least of
-// the lane's elements and 0.
+// Returns the scale (sdk::kv_scale()) of a head that the lanes of a warp have among them. most, least: the greatest
+// and the least of the lane's elements and 0.
 __device__ __forceinline__ float kv_scale_of_warp(uint32_t codec, uint32_t format, float most, float least) {
   for (int step = 16; step > 0; step /= 2) {
     most = fmaxf(most, __shfl_xor_sync(~0u, most, step));

@@ -2,8 +2,9 @@
 // bias, SiLU-multiply and residual after. The naive twin is Site::exact() of tests/cuda/gemv_test.cu, three loops in
 // f64; unpack.cuh makes plain numbers of the same weights.
 //
-// A block has an equal share of the tiles and takes them kTiles at a time: a tile pair, or one tile where shared memory is
-// short. Of a pair, segment s along K belongs to warp s % 16, which multiplies that segment of both tiles. The stages:
+// A block has an equal share of the tiles and takes them kTiles at a time: a tile pair, or one tile
+// where shared memory is short. Of a pair, segment s along K belongs to warp s % 16, which
+// multiplies that segment of both tiles. The stages:
 //
 //   prime       each warp fills its ring with weights, before the wait: they do not depend on the step
 //   prepare x   each warp prepares the k that it will multiply (row_prologue.cuh)
@@ -18,9 +19,9 @@
 // a kernel before, in the order of fragments, and are read from L2. Unpaired (kPaired false, formats.cuh), 8 rows cost
 // little more than 4 pairs, but have other bits.
 //
-// Example: K = 4096 and 4096 columns in Int4Format<64> on 132 multiprocessors. There are 256 tiles of 32 segments of 128 k;
-// a block has 1 or 2 tiles. Warp 3 multiplies segments 3 and 19 of a tile pair. A stage has 2 * 1152 bytes, so 94 KB hold
-// two stages a warp beside the row of x (16 KB).
+// Example: K = 4096 and 4096 columns in Int4Format<64> on 132 multiprocessors. There are 256 tiles of 32 segments of
+// 128 k; a block has 1 or 2 tiles. Warp 3 multiplies segments 3 and 19 of a tile pair. A stage has 2 * 1152 bytes, so
+// 94 KB hold two stages a warp beside the row of x (16 KB).
 #pragma once
 
 #include <algorithm>
@@ -32,7 +33,8 @@
 
 namespace tenon::cuda {
 
-// More than 4 rows take the registers of two blocks. The stages are those of matvec_stages.cuh; the inner loop stands here.
+// More than 4 rows take the registers of two blocks. The stages are those of
+// matvec_stages.cuh; the inner loop stands here.
 template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false, bool kPaired = true,
           bool kDigits = false>
 __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
@@ -171,7 +173,8 @@ class Matvec {
     with_row_blocks(a,
                     [&]<int kRowBlocks, bool kPaired>() { run(&prepare_rows_kernel<F, kRowBlocks, false, kPaired>); });
   }
-  // Prepared x is multiplied by large blocks: the partial sums of several rows leave small ones too little for the ring.
+  // Prepared x is multiplied by large blocks: the partial sums of several rows
+  // leave small ones too little for the ring.
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
     if (a.prepared != 0) {
       return with_row_blocks(

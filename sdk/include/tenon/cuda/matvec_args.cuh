@@ -12,7 +12,8 @@ inline constexpr uint32_t kMatvecRows = 16;  // a product of matvec.cuh has at m
 // Says in which order a product leaves y: row after row, or as in tenon/sdk/linked_rows.h.
 enum class Tiled : uint32_t { kNo, kTiled, kStaggered };
 
-// A product is y (rows, columns) = epilogue(norm(x) (rows, k) W^T). The program keeps this struct, which has no pointers.
+// A product is y (rows, columns) = epilogue(norm(x) (rows, k) W^T). The program
+// keeps this struct, which has no pointers.
 struct MatvecArgs {
   TileMap map;
   uint32_t k, rows;

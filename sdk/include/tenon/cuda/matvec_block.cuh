@@ -168,7 +168,8 @@ struct PreparedRowSink {
     } else if constexpr (!kPaired) {
       to[((octet / 4 * kRowBlocks + row / 8) * 8 + row % 8) * 4 + octet % 4] = high;  // lane 4 * column + octet % 4
     } else {
-      // The octet goes to lane 4 * column + octet % 4. The row's columns of B are 2 * (row % 4), with the high parts, and the next.
+      // The octet goes to lane 4 * column + octet % 4. The row's columns of B are 2 * (row
+      // % 4), with the high parts, and the next.
       to += ((octet / 4 * kRowBlocks + row / 4) * 8 + 2 * (row % 4)) * 4 + octet % 4;
       to[0] = high;
       to[4] = low;
@@ -209,9 +210,9 @@ __device__ __forceinline__ OutputTerms load_terms(const MatvecArgs& a, const Mat
   return terms;
 }
 
-// A warp leaves its sums of a tile pair, to be added to those of the other warps: `to` is [tile of the pair][row][16 rows of
-// the tile]. If rows are prepared, `infos` has the warp's RowInfo of each row, kMatvecWarps apart; if the row is in shared
-// memory, `share` has it.
+// A warp leaves its sums of a tile pair, to be added to those of the other warps: `to` is [tile of the pair][row][16
+// rows of the tile]. If rows are prepared, `infos` has the warp's RowInfo of each row, kMatvecWarps apart; if the
+// row is in shared memory, `share` has it.
 template <PackedFormat F, class X, int kTiles, int kRowBlocks, int kSums>
 __device__ __forceinline__ void leave_paired(const float (&acc)[kTiles][kRowBlocks][kSums], const ShareSums& share,
                                              const RowInfo* infos, float* to) {

@@ -93,8 +93,8 @@ struct XToPrepare {
   const uint8_t* prepared;  // (kRows, k) in device memory, as `rows` says
   const PreparedRows<typename S::Format>& rows;
 };
-// Returns x. One row is prepared in shared memory, where each warp does the k that it will multiply itself: `share` gets
-// the sums of these. Several rows are prepared already.
+// Returns x. One row is prepared in shared memory, where each warp does the k that it will multiply itself: `share`
+// gets the sums of these. Several rows are prepared already.
 template <class S>
 __device__ __forceinline__ typename S::X prepare_x(const MatvecBlock<S>& b, const XToPrepare<S>& x, ShareSums& share) {
   using F = typename S::Format;
@@ -115,8 +115,8 @@ struct Reduction {
   const uint8_t* prepared;  // as XToPrepare has it
   const PreparedRows<typename S::Format>& rows;
 };
-// Each warp leaves its sums of a tile pair: acc becomes (kTiles, kRows, 16 rows of weights) in shared memory. `pair` counts
-// the block's pairs. After the first one `share` is that of the whole warp.
+// Each warp leaves its sums of a tile pair: acc becomes (kTiles, kRows, 16 rows of weights) in shared memory. `pair`
+// counts the block's pairs. After the first one `share` is that of the whole warp.
 template <class S>
 __device__ __forceinline__ void reduce(const MatvecBlock<S>& b, uint32_t pair, const Reduction<S>& to, ShareSums& share,
                                        const typename S::Sums& acc) {
@@ -146,7 +146,8 @@ struct LiveOutputs {
     return o.output < S::kOutputs && o.packed_row < last * kTileRows && rows[o.row] < live;
   }
 };
-// Returns the sum of what the warps left of a thread's output of a pair. Some threads have no output; they get another's.
+// Returns the sum of what the warps left of a thread's output of a pair. Some
+// threads have no output; they get another's.
 template <class S>
 __device__ __forceinline__ float sum_of_pair(const float* partials, uint32_t pair, const typename S::Output& o) {
   return sum_of_warps<S::kOutputs>(partials + pair % 2 * kMatvecWarps * S::kOutputs + min(o.output, S::kOutputs - 1));

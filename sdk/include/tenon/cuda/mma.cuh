@@ -9,7 +9,8 @@
 //   a2: row g,     k 2t + 8, 2t + 9
 //   a3: row g + 8, k 2t + 8, 2t + 9
 //
-// So lane 6 (g = 1, t = 2) holds of a: row 1, k 4, 5 (a0); row 9, k 4, 5 (a1); row 1, k 12, 13 (a2); row 9, k 12, 13 (a3).
+// So lane 6 (g = 1, t = 2) holds of a: row 1, k 4, 5 (a0); row 9, k 4, 5 (a1);
+// row 1, k 12, 13 (a2); row 9, k 12, 13 (a3).
 #pragma once
 
 #include <cuda_bf16.h>
@@ -82,11 +83,12 @@ __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint3
   }
 }
 
-// Computes c += a b for 32 k of which each row of a has two of each four, b0 to b3 as mma's two registers for 16 k after 16 k:
-// b0: k 2t, 2t + 1, b1: k 2t + 8, 2t + 9, b2: k 2t + 16, 2t + 17, b3: k 2t + 24, 2t + 25. a is as if it had the 16 k that
-// are there alone, so that a0 and a1 have two of k 4t to 4t + 3, and a2 and a3 two of k 16 + 4t to 16 + 4t + 3. Lanes t = 2
-// kHalf and 2 kHalf + 1 say which, for the first and the last 16 k: bits 4i to 4i + 3 of `columns` have the columns of row g
-// in quad i of the four, the smaller one in the lower two bits, and the upper half has those of row g + 8.
+// Computes c += a b for 32 k of which each row of a has two of each four, b0 to b3 as mma's two registers for 16
+// k after 16 k: b0: k 2t, 2t + 1, b1: k 2t + 8, 2t + 9, b2: k 2t + 16, 2t + 17, b3: k 2t + 24, 2t + 25. a is as
+// if it had the 16 k that are there alone, so that a0 and a1 have two of k 4t to 4t + 3, and a2 and a3 two of k
+// 16 + 4t to 16 + 4t + 3. Lanes t = 2 kHalf and 2 kHalf + 1 say which, for the first and the last 16 k: bits 4i
+// to 4i + 3 of `columns` have the columns of row g in quad i of the four, the smaller one in the lower two bits,
+// and the upper half has those of row g + 8.
 template <int kHalf>
 __device__ __forceinline__ void mma_sparse(float (&c)[4], const uint32_t (&a)[4], const uint4& b, uint32_t columns) {
   asm("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
@@ -95,8 +97,8 @@ __device__ __forceinline__ void mma_sparse(float (&c)[4], const uint32_t (&a)[4]
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(b.z), "r"(b.w), "r"(columns), "n"(kHalf));
 }
 
-// Computes c += a b, one k-step of 32 of int8 with int32 sums, whose bits c holds. A register of a and b holds four numbers,
-// the first in its lowest byte; c is as above:
+// Computes c += a b, one k-step of 32 of int8 with int32 sums, whose bits c holds. A register of a and b holds four
+// numbers, the first in its lowest byte; c is as above:
 //
 //   a.x: row g,     k 4t to 4t + 3         b.x: column g, k 4t to 4t + 3
 //   a.y: row g + 8, k 4t to 4t + 3         b.y: column g, k 4t + 16 to 4t + 19
@@ -120,8 +122,8 @@ __device__ __forceinline__ void mma_bytes(int (&c)[4], const uint32_t (&a)[4], u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// Loads four matrices of 8 rows by 16 bytes from shared memory (ldmatrix): lane i has the address of row i % 8 of matrix
-// i / 8. Of matrix m, register m gets row g, halves 2t and 2t + 1.
+// Loads four matrices of 8 rows by 16 bytes from shared memory (ldmatrix): lane i has the address of row i % 8 of
+// matrix i / 8. Of matrix m, register m gets row g, halves 2t and 2t + 1.
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -135,8 +137,8 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint3
                : "r"(row)
                : "memory");
 }
-// Transposes a matrix of 8 rows by 8 halves. A lane gives row g, halves 2t and 2t + 1 (g = lane / 4, t = lane % 4), and gets the same
-// of the transposed matrix.
+// Transposes a matrix of 8 rows by 8 halves. A lane gives row g, halves 2t and 2t + 1 (g = lane / 4, t = lane % 4),
+// and gets the same of the transposed matrix.
 __device__ __forceinline__ uint32_t transposed(uint32_t halves) {
   uint32_t r;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(halves));

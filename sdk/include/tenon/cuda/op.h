@@ -1,5 +1,5 @@
-// CUDA components record their ops with this: emit<Fn>() records one, and Fn launches its kernels through the Launch that it is given.
-// docs/glossary.md has the words. An example:
+// CUDA components record their ops with this: emit<Fn>() records one, and Fn launches its kernels through the Launch
+// that it is given. docs/glossary.md has the words. An example:
 //
 //   enum Operand { kX, kY };  // in the order of `operands`
 //   void run(const Args& args, const cuda::Launch& launch) {
@@ -9,8 +9,8 @@
 //   cuda::emit<run>(recorder, {.name = "my_op", .operands = operands, .chunks = {}}, args);
 //
 // emit() is called while a program is recorded, and throws Failed. Fn is called where tenon_op.launch is
-// ([capture] in tenon/abi/program.h): its launches may be captured once and replayed, so it waits for nothing and reads no tensor. It
-// may throw Failed.
+// ([capture] in tenon/abi/program.h): its launches may be captured once and replayed, so it waits for nothing
+// and reads no tensor. It may throw Failed.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -46,8 +46,8 @@ class Launch {
  public:
   explicit Launch(const tenon_launch* raw) : raw_(raw) {}
 
-  // Returns the address of an operand, by its number in OpSpec::operands. Memory is the device's; the host owns it, as it owns the
-  // scratch memory below.
+  // Returns the address of an operand, by its number in OpSpec::operands. Memory is the device's; the host owns
+  // it, as it owns the scratch memory below.
   template <class T>
   T* ptr(size_t operand) const {
     return static_cast<T*>(raw_->ptr[operand]);
@@ -62,7 +62,8 @@ class Launch {
   }
   // Says whether the host chose large blocks (block_size.h). It does so only if the op names them in OpSpec::blocks.
   bool large_blocks() const { return raw_->blocks == TENON_BLOCKS_LARGE; }
-  // Says whether an operand is stable: kernels may read it before the wait, since no earlier op of the program writes to it.
+  // Says whether an operand is stable: kernels may read it before the wait, since
+  // no earlier op of the program writes to it.
   bool stable(size_t operand) const { return (raw_->stable >> operand & 1) != 0; }
   cudaStream_t stream() const { return static_cast<cudaStream_t>(raw_->queue); }
 
@@ -103,9 +104,9 @@ class Launch {
   const tenon_launch* raw_;
 };
 
-// Emits an op that runs on a queue. Fn is a void (const Args&, const Launch&). Args is trivially copyable and has no pointers: the
-// program keeps a copy. flags is TENON_OP_FOREIGN for kernels that do not keep the overlap contract (tenon/abi/program.h). Throws
-// Failed if the recorder does not take the op.
+// Emits an op that runs on a queue. Fn is a void (const Args&, const Launch&). Args is trivially copyable and has no
+// pointers: the program keeps a copy. flags is TENON_OP_FOREIGN for kernels that do not keep the overlap contract
+// (tenon/abi/program.h). Throws Failed if the recorder does not take the op.
 template <auto Fn, class Args>
 void emit(sdk::Recorder& recorder, const sdk::OpSpec& spec, const Args& args, uint32_t flags = 0) {
   static_assert(std::is_trivially_copyable_v<Args> && alignof(Args) <= 8);

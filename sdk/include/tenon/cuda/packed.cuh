@@ -1,16 +1,16 @@
 // A site's packed weights have this layout. The site's matrices lie side by side in y; K is the site's in_dim.
 //
-// A tile is 16 columns of y (16 rows of weights) by all of K. The columns come in natural order; or, when the site's two
-// halves meet in SILU_MUL, a tile has 8 columns of the first half and their 8 partners of the second. A row of a tile,
-// counted over all tiles, is a packed row: 16 * tile + row.
+// A tile is 16 columns of y (16 rows of weights) by all of K. The columns come in natural order; or, when the site's
+// two halves meet in SILU_MUL, a tile has 8 columns of the first half and their 8 partners of the second. A row of a
+// tile, counted over all tiles, is a packed row: 16 * tile + row.
 //
 // A tile is cut along K into segments, each contiguous: [tile][segment]. K is filled up to whole segments with weights
 // that multiply zeros, and the last tile with rows that nobody reads.
 //
 // Inside a segment, weights lie in the order of the A fragments of mma.cuh, so that a lane reads its own with one load:
-// lane 4 g + t holds rows g and g + 8. Of each 32 k it holds k = 8t to 8t + 7, the first four in one k-step (a0, a1: 8t,
-// 8t + 1; a2, a3: 8t + 2, 8t + 3) and the other four in the next. The k-steps of a fragment of x are permuted alike, so
-// x stays in its natural order and a lane reads 16 bytes of it.
+// lane 4 g + t holds rows g and g + 8. Of each 32 k it holds k = 8t to 8t + 7, the first four in one k-step (a0, a1:
+// 8t, 8t + 1; a2, a3: 8t + 2, 8t + 3) and the other four in the next. The k-steps of a fragment of x are permuted
+// alike, so x stays in its natural order and a lane reads 16 bytes of it.
 //
 // Example: gate and up of Llama-2-7B, 2 x 11008 columns, K = 4096, in Int4Format<64> (128 k, 1152 bytes a segment).
 // There are 22016 / 16 = 1376 tiles; tile 0 has columns 0..7 of gate and 0..7 of up; a tile has 4096 / 128 = 32

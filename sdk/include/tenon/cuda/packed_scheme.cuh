@@ -1,5 +1,5 @@
-// PackedScheme is the base of a quantization scheme on CUDA that packs a site's weights (packed.cuh). The concept PackingScheme
-// lists what the scheme has to have. How a step is multiplied depends on its rows:
+// PackedScheme is the base of a quantization scheme on CUDA that packs a site's weights (packed.cuh). The concept
+// PackingScheme lists what the scheme has to have. How a step is multiplied depends on its rows:
 //
 //   up to 8       by matvec.cuh
 //   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles, else by tile_gemm.cuh
@@ -33,8 +33,8 @@ struct AnyFormat {
 
 }  // namespace detail
 
-// These are the members of a scheme. The base has a source() that takes plain matrices of floats, and kRouted = false. Example: Int8wo has
-// code() = 0 for any matrices, and with_format(0, f) calls f(Int8Format<>{}).
+// These are the members of a scheme. The base has a source() that takes plain matrices of floats, and kRouted = false.
+// Example: Int8wo has code() = 0 for any matrices, and with_format(0, f) calls f(Int8Format<>{}).
 template <class T>
 concept PackingScheme = requires(const T& scheme, std::span<const tenon_format> sources, PackedSite& site,
                                  const tenon_rows& rows, void* const* store, const tenon_linear& linear) {
@@ -58,7 +58,8 @@ class PackedScheme : public sdk::Quantization<T> {
   // Steps of one row a sequence keep to it up to kSteadySequences.
   static constexpr uint32_t kRowInvariantMax = kPairedRows, kSteadySequences = 4;
   static constexpr bool kRouted = false;
-  // Many rows of x and y may have this type; 0: that of the unpacked weights. A scheme hides it that records such steps itself.
+  // Many rows of x and y may have this type; 0: that of the unpacked weights. A scheme
+  // hides it that records such steps itself.
   static constexpr tenon_format kManyRowsFormat = 0;
   using Site = PackedSite;
 
@@ -329,8 +330,8 @@ class PackedScheme : public sdk::Quantization<T> {
     return cost;
   }
 
-  // Emits the op that prepares x for a product. The product then reads what that has made, and a routed one the groups of
-  // its rows instead of their experts.
+  // Emits the op that prepares x for a product. The product then reads what that has made, and a routed one the
+  // groups of its rows instead of their experts.
   template <PackedProduct Product, auto Prepare>
   static void record_prepare(const Site& site, PackedArgs& a, std::vector<tenon_operand>& product, sdk::Recorder& rec) {
     const size_t routing = PackedOperand::kWeights + site.stores;  // where kRouting stands, or what there is after it

@@ -60,7 +60,8 @@ inline uint32_t taken_of(const std::vector<tenon_fop>& ops, bool halves) {
   return n;
 }
 
-// Throws Refused with the reason why a site is not taken on. source(s, i) throws for matrices that the scheme does not read.
+// Throws Refused with the reason why a site is not taken on. source(s, i) throws
+// for matrices that the scheme does not read.
 template <class Source>
 void check_site(const tenon_linear& s, const Source& source, bool routed) {
   // Up to these sizes products of 32 bits hold, and a row of x fits in shared memory.

@@ -1,5 +1,5 @@
-// This is x as tile_gemm.cuh multiplies it, and the kernel that makes it so: each value one half, each row scaled by a power of two
-// that keeps it in range, RMSNorm's weights multiplied in before.
+// This is x as tile_gemm.cuh multiplies it, and the kernel that makes it so: each value one half, each row scaled by a
+// power of two that keeps it in range, RMSNorm's weights multiplied in before.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ __host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t r
 
 }  // namespace detail
 
-// Returns where value k of a row lies in shared memory. The four octets of each 32 values are rotated by one more than those of
-// the 32 before, so that the octets that tensor cores take from four blocks lie in different banks.
+// Returns where value k of a row lies in shared memory. The four octets of each 32 values are rotated by one more than
+// those of the 32 before, so that the octets that tensor cores take from four blocks lie in different banks.
 __device__ __forceinline__ uint32_t turned(uint32_t k) {
   return k / 32 * 32 + (k / 8 + k / 32) % 4 * 8 + k % 8;
 }
@@ -96,8 +96,8 @@ __device__ __forceinline__ uint4* prepared_piece(uint8_t* prepared, const Prepar
 
 // Each block prepares one row. Rows that do not exist become zeros.
 //
-// The product's blocks begin as soon as there is room for them. They ask for their first weights a few at a time, so that x
-// does not queue behind those.
+// The product's blocks begin as soon as there is room for them. They ask for their first weights a few at a
+// time, so that x does not queue behind those.
 template <class F>
 __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     prepare_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,
@@ -153,8 +153,8 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
   }
 }
 
-// Prepares many rows. A block has eight, whose pieces lie side by side, so that it writes a line of 128 bytes at once. For that it
-// reads x a second time, after it has measured the rows; bf16 without a norm is not measured.
+// Prepares many rows. A block has eight, whose pieces lie side by side, so that it writes a line of 128 bytes at once.
+// For that it reads x a second time, after it has measured the rows; bf16 without a norm is not measured.
 template <class F>
 __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     prepare_many_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,

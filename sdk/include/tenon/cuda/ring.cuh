@@ -1,6 +1,7 @@
-// Weights come into shared memory through this ring, which one warp has to itself. A stage holds a segment (packed.cuh) of each of
-// the kTiles tiles that the warp multiplies together; they come together. The whole warp fills a stage, waits for the
-// oldest and reads it, so no other warp is ever waited for. Weights are read once, so L2 gives them up first.
+// Weights come into shared memory through this ring, which one warp has to itself. A stage holds a segment
+// (packed.cuh) of each of the kTiles tiles that the warp multiplies together; they come together. The
+// whole warp fills a stage, waits for the oldest and reads it, so no other warp is ever waited for.
+// Weights are read once, so L2 gives them up first.
 //
 // On Hopper one lane starts bulk copies. On older GPUs every lane copies 16 bytes at a time.
 //
@@ -30,7 +31,8 @@ class WarpRing {
   static_assert(kTiles <= 2 && kSegmentBytes % 16 == 0);
   static constexpr uint32_t kStageBytes = kSegmentBytes * kTiles;
 
-  // `barriers` and `data` are addresses in shared memory: Barrier::kBytes a stage, and kStageBytes a stage, 16-byte aligned.
+  // `barriers` and `data` are addresses in shared memory: Barrier::kBytes a stage,
+  // and kStageBytes a stage, 16-byte aligned.
   __device__ WarpRing(uint32_t barriers, uint32_t data, uint32_t stages)
       : barriers_(barriers), data_(data), stages_(stages) {
     if (elect_lane()) {

@@ -52,9 +52,10 @@ class RoutedMatvec {
     a.rows = 1;
     return a;
   }
-  // Rows share the multiprocessors: a block more than there are of these would have all others wait. Groups get kTurns blocks a
-  // multiprocessor, one after the other, since only the GPU knows how many groups have rows. Example: 512 rows of 2 of 8
-  // experts have room for 73 groups, of which some 68 have rows: one block each would leave 64 of 132 multiprocessors empty.
+  // Rows share the multiprocessors: a block more than there are of these would have all others wait. Groups get
+  // kTurns blocks a multiprocessor, one after the other, since only the GPU knows how many groups have rows.
+  // Example: 512 rows of 2 of 8 experts have room for 73 groups, of which some 68 have rows: one block each
+  // would leave 64 of 132 multiprocessors empty.
   static constexpr uint32_t kTurns = 4;
   template <int kOwnTiles, int kOwnRowBlocks, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {

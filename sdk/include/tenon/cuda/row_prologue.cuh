@@ -1,6 +1,7 @@
-// This takes a row of x on its way into a product: it is multiplied by RMSNorm's weights if there is a norm, and becomes what a format
-// multiplies (formats.cuh). Each of a block's warps prepares what it multiplies itself, the segments s with s %
-// kMatvecWarps equal to its own number, and so waits for nothing but x. RMSNorm's factor comes in when the warps' sums meet.
+// This takes a row of x on its way into a product: it is multiplied by RMSNorm's weights if there is a norm,
+// and becomes what a format multiplies (formats.cuh). Each of a block's warps prepares what it multiplies
+// itself, the segments s with s % kMatvecWarps equal to its own number, and so waits for nothing but x.
+// RMSNorm's factor comes in when the warps' sums meet.
 //
 // Eight k of a row are an octet. Example: K = 4096 in segments of 128 k has 32 segments of 16 octets; warp 3 prepares
 // segments 3 and 19, octets 48 to 63 and 304 to 319, one a lane.
@@ -22,8 +23,8 @@ struct RowSource {
   uint32_t k, segments;
 };
 
-// This is where an octet lies in shared memory. Each 32 k have first their high parts, then their low ones. Formats that multiply
-// in f32 keep the natural order.
+// This is where an octet lies in shared memory. Each 32 k have first their high parts, then their low ones. Formats
+// that multiply in f32 keep the natural order.
 template <PackedFormat F>
 struct StagedOctet {
   static constexpr bool kSplit = !std::is_void_v<typename F::Half>;
@@ -108,11 +109,12 @@ __device__ inline void get_octet(const uint8_t* stage, uint32_t octet, float (&v
   unpack_octet(first, last, v);
 }
 
-// Reads the 8 floats that put_staged() splits and stores at the offset of this octet. Most formats read the octet itself.
+// Reads the 8 floats that put_staged() splits and stores at the offset of this
+// octet. Most formats read the octet itself.
 //
-// A format that is kSparse reads in another order, since sparse tensor cores want each four k with two lanes. Of the four lanes
-// that have 32 k, lanes 2h and 2h + 1 (h = 0, 1) share the octets h and h + 2: lane 2h reads the first two of each four k, lane
-// 2h + 1 the last two.
+// A format that is kSparse reads in another order, since sparse tensor cores want each four k with two lanes. Of the
+// four lanes that have 32 k, lanes 2h and 2h + 1 (h = 0, 1) share the octets h and h + 2: lane 2h reads the first two
+// of each four k, lane 2h + 1 the last two.
 template <PackedFormat F>
 __device__ __forceinline__ void get_fragment(const uint8_t* stage, uint32_t octet, float (&v)[8]) {
   if constexpr (kSparse<F>) {

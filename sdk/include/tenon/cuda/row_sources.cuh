@@ -1,5 +1,5 @@
-// These hand a format prepared rows of x (row_prologue.cuh) in the form that it multiplies (PreparedX of formats.cuh): one row
-// in shared memory, or several in device memory.
+// These hand a format prepared rows of x (row_prologue.cuh) in the form that it multiplies (PreparedX of formats.cuh):
+// one row in shared memory, or several in device memory.
 #pragma once
 
 #include <cstdint>
@@ -46,8 +46,8 @@ struct PreparedRows {
 template <PackedFormat F>
 inline constexpr bool kHoldsSegment = F::kBlocks <= 4 && !std::is_void_v<typename F::Half>;
 
-// A single row of x lies in shared memory. Lanes 0-3 have column 0 of B, its high parts, lanes 4-7 column 1, its low parts, and
-// the other columns are zero. Where a format spreads groups (kSpread), the next lanes have the next group.
+// A single row of x lies in shared memory. Lanes 0-3 have column 0 of B, its high parts, lanes 4-7 column 1, its low
+// parts, and the other columns are zero. Where a format spreads groups (kSpread), the next lanes have the next group.
 template <PackedFormat F>
 class SharedRow {
  public:

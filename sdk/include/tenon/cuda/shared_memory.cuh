@@ -1,5 +1,5 @@
-// Kernels use shared memory by its 32-bit addresses through these: loads, stores, and the asynchronous copies of 16 bytes a thread that every GPU
-// since sm_80 has. Bulk copies, which signal a barrier, are in barrier.cuh.
+// Kernels use shared memory by its 32-bit addresses through these: loads, stores, and the asynchronous copies of 16
+// bytes a thread that every GPU since sm_80 has. Bulk copies, which signal a barrier, are in barrier.cuh.
 //
 // Unless a function says otherwise, an address is a multiple of the number of bytes that it moves.
 #pragma once

@@ -2,20 +2,20 @@
 // stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
 // range. RMSNorm comes before, and bias, SiLU-multiply and residual after.
 //
-// Blocks work in pairs, which are clusters. A pair multiplies panels of weights by all rows of x; each of its blocks has
-// half of a panel's tiles, and each of a block's warpgroups four of those. The panels' stages along K (kStageK)
-// are shared out evenly among the pairs, so a panel's may lie with several: the pair that has its first stage finishes
-// it. The others leave their sums in the op's scratch memory and say so in its flags; they have them early, since a
-// panel's later stages are the first that a pair multiplies. Sums are added in the pairs' order, so equal launches give
-// equal bits.
+// Blocks work in pairs, which are clusters. A pair multiplies panels of weights by all rows of x; each of its
+// blocks has half of a panel's tiles, and each of a block's warpgroups four of those. The panels' stages along K
+// (kStageK) are shared out evenly among the pairs, so a panel's may lie with several: the pair that has its first
+// stage finishes it. The others leave their sums in the op's scratch memory and say so in its flags; they have
+// them early, since a panel's later stages are the first that a pair multiplies. Sums are added in the pairs'
+// order, so equal launches give equal bits.
 //
-// The rows of x are one band, or several from 129 rows on. A band has at most 256 rows, and pairs of its own multiply it
-// (TileGemm::bands()). Bands without live rows take no pairs.
+// The rows of x are one band, or several from 129 rows on. A band has at most 256 rows, and pairs of its own multiply
+// it (TileGemm::bands()). Bands without live rows take no pairs.
 //
-// Four more warps of a block keep rings in shared memory full: three one of weights, begun before the wait, the fourth one
-// of x. A single warp would need longer to ask for a stage of weights, tile by tile, than memory needs to bring it. Each
-// block of a pair reads half of x from L2 and writes it into the shared memory of both: what comes through L2 would be
-// the limit otherwise.
+// Four more warps of a block keep rings in shared memory full: three one of weights, begun before the wait, the
+// fourth one of x. A single warp would need longer to ask for a stage of weights, tile by tile, than memory needs to
+// bring it. Each block of a pair reads half of x from L2 and writes it into the shared memory of both: what comes
+// through L2 would be the limit otherwise.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ namespace detail {
 
 inline constexpr uint32_t kGroupThreads = 128;
 
-// A warpgroup has these sums of a panel: 64 packed rows by N rows of x. A warp has 16 packed rows, a lane rows g and g + 8 of
-// them, g = lane / 4.
+// A warpgroup has these sums of a panel: 64 packed rows by N rows of x. A warp has 16 packed rows, a
+// lane rows g and g + 8 of them, g = lane / 4.
 template <class F, int N>
 class PanelSums {
  public:
@@ -137,7 +137,8 @@ class PanelSums {
   static constexpr uint32_t kSumBarrier = 1;
   static constexpr uint32_t kTurnBundles = Shape::kTurnK / 64;
 
-  // row(i) is the number in the band of the lane's i-th row of x; sum(i, half) is its sum for packed row g (0) or g + 8 (1).
+  // row(i) is the number in the band of the lane's i-th row of x; sum(i, half) is
+  // its sum for packed row g (0) or g + 8 (1).
   static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
   __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) { return sum_[i / 2 * 4 + half * 2 + i % 2]; }
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
@@ -152,8 +153,8 @@ class PanelSums {
     if (releases_) Barrier::arrive_in_cluster(x_empty_ + 8 * under_way_);
   }
 
-  // It stands after the products, which have taken the fragments. Before them, loads of the stage may be under way; an arrival
-  // would overtake these, and the copy engine would write over what they are to read.
+  // It stands after the products, which have taken the fragments. Before them, loads of the stage may be under way; an
+  // arrival would overtake these, and the copy engine would write over what they are to read.
   __device__ __forceinline__ void release_weights() {
     __syncwarp();
     if (elect_lane()) b_.of_weights.empty(weights_.stage()).arrive();
@@ -237,8 +238,8 @@ class PanelSums {
     }
     return v;
   }
-  // A tile has eight columns of y, which are a word of each of four octets (tenon/sdk/linked_rows.h). Two lanes with columns of one
-  // word exchange what they have of each other's rows.
+  // A tile has eight columns of y, which are a word of each of four octets (tenon/sdk/linked_rows.h). Two lanes with
+  // columns of one word exchange what they have of each other's rows.
   __device__ __forceinline__ void store_tiled(uint32_t tile) {
     using H = typename F::Half;
     const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 4 * 4 + g / 2;
@@ -375,8 +376,8 @@ class TileGemm {
  private:
   static bool has_whole_bands(const MatvecArgs& a) { return halves(a).rows * bands(a) == a.rows; }
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
-  // 129 to 256 rows are one band where every pair has a panel, and else two: what pairs of a panel leave to each other is
-  // half.
+  // 129 to 256 rows are one band where every pair has a panel, and else two: what
+  // pairs of a panel leave to each other is half.
   static uint32_t bands(const MatvecArgs& a) {
     if (a.rows > kTileGemmBand) return (a.rows + kTileGemmBand - 1) / kTileGemmBand;
     return a.rows > kTileGemmBand / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;

@@ -1,5 +1,5 @@
-// A block of tile_gemm.cuh has this: its share of the stages, and the rings in shared memory through which weights and x
-// come.
+// A block of tile_gemm.cuh has this: its share of the stages, and the rings in shared
+// memory through which weights and x come.
 #pragma once
 
 #include <bit>
@@ -33,8 +33,8 @@ template <class F>
 inline constexpr uint32_t kStageSegments = kStageK<F> / F::kSegmentK;
 template <class F>
 inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes;
-// A warp multiplies a tile. Where a lane has so many sums that a kernel's even share of registers does not hold them, the
-// warpgroup that fills the rings gives up most of its own.
+// A warp multiplies a tile. Where a lane has so many sums that a kernel's even share of registers does not hold them,
+// the warpgroup that fills the rings gives up most of its own.
 template <int N>
 struct TileGemmShape {
   static constexpr uint32_t kTurnK = N <= 64 ? 128 : 64;  // so many k are multiplied at once: a stage of x
@@ -57,7 +57,8 @@ struct TileGemmLayout {
   static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
   static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
   static constexpr uint32_t kWeightStages = kFit >= 8 ? 8 : kFit;
-  // At the beginning this many stages are asked for at once: more would not come sooner, and x would wait in line after them.
+  // At the beginning this many stages are asked for at once: more would not come
+  // sooner, and x would wait in line after them.
   static constexpr uint32_t kFirstStages = (96U << 10) / kWeightBytes;
   static constexpr uint32_t kX = (kWeightStages * kWeightBytes + 127) / 128 * 128;
   static constexpr uint32_t kBarriers = kX + kXStages * kXBytes;
@@ -164,7 +165,8 @@ struct TileGemmBlock {
   // Returns the number of the block that has this one's rank in another pair of the band.
   __device__ __forceinline__ uint32_t block_of(uint32_t other) const { return (other * bands + band) * kPair + rank; }
 
-  // A lane of each of the warps that fill this ring calls it, before the wait. Every kWeightFillers-th tile is the warp's.
+  // A lane of each of the warps that fill this ring calls it, before the wait.
+  // Every kWeightFillers-th tile is the warp's.
   __device__ __forceinline__ void fill_weights(uint32_t filler) const {
     RingCursor<Layout::kWeightStages> cursor;
     StageWalk walk(first, a_panel);

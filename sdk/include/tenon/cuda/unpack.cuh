@@ -1,6 +1,7 @@
-// These kernels make plain numbers of packed weights (packed.cuh): a whole site in row-major order for large products, or rows of its
-// first matrix for an embedding. The naive twin of both is PackedFormat's expand(), which they call. Codes of 8 bits can be
-// unpacked as they are, with the scales of their rows beside them; the naive twin of that is the same function's reading.
+// These kernels make plain numbers of packed weights (packed.cuh): a whole site in row-major order for large
+// products, or rows of its first matrix for an embedding. The naive twin of both is PackedFormat's expand(), which
+// they call. Codes of 8 bits can be unpacked as they are, with the scales of their rows beside them; the naive
+// twin of that is the same function's reading.
 #pragma once
 
 #include <algorithm>
@@ -93,7 +94,8 @@ struct UnpackBytesOperand {
 template <class F>
 concept ByteFormat = PackedFormat<F> && F::kSegmentK == 64 && F::kSegmentBytes == 1024 && F::kRowScales;
 
-// A warp takes a segment of 16 rows and 64 k at a time; lane 4 g + t has 8 k of the rows g and g + 8 in each of its halves.
+// A warp takes a segment of 16 rows and 64 k at a time; lane 4 g + t has 8 k of
+// the rows g and g + 8 in each of its halves.
 template <ByteFormat F>
 __global__ void unpack_bytes_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, uint8_t* to,
                                     float* to_scales) {

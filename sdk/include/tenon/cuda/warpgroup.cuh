@@ -1,6 +1,7 @@
-// A warpgroup, the four warps 4 i to 4 i + 3 of a block, multiplies with these (wgmma). They need sm_90a; elsewhere nothing but the
-// declarations is compiled. Call begin(), some multiply(), commit(); then wait<n>() until at most n such batches are
-// under way. From begin() to the wait, the registers and the shared memory that the products use are left alone.
+// A warpgroup, the four warps 4 i to 4 i + 3 of a block, multiplies with these (wgmma). They need sm_90a;
+// elsewhere nothing but the declarations is compiled. Call begin(), some multiply(), commit(); then
+// wait<n>() until at most n such batches are under way. From begin() to the wait, the registers and the
+// shared memory that the products use are left alone.
 //
 //   d (rows 64, N) += a (rows 64, k 16) b (k 16, N), with f32 sums
 //
@@ -71,8 +72,8 @@ __device__ __forceinline__ uint64_t described_at(uint64_t described, uint32_t by
 
 // A swizzled tile has 64 columns of 2 bytes in a row of 128 bytes; eight rows are one period of the swizzle.
 inline constexpr uint32_t kSwizzledColumns = 64, kSwizzledRowBytes = 128, kSwizzlePeriod = 8;
-// The address is that of 16 columns of a row divisible by 8. next: bytes from a tile to the one with the next 64 columns,
-// for an operand whose columns lie along M or N; 0 for one whose columns lie along k.
+// The address is that of 16 columns of a row divisible by 8. next: bytes from a tile to the one with the next 64
+// columns, for an operand whose columns lie along M or N; 0 for one whose columns lie along k.
 __device__ __forceinline__ uint64_t describe_swizzled(uint32_t address, uint32_t next) {
   constexpr uint64_t kSwizzle128 = 1;
   constexpr uint64_t kPeriodBytes = kSwizzlePeriod * kSwizzledRowBytes;

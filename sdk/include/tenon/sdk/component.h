@@ -123,8 +123,8 @@ constexpr tenon_note_section note() {
 
 }  // namespace detail
 
-// tenon_add_plugin() says which device a library is for. So one class may be a plugin for several devices, with a source
-// file for each.
+// tenon_add_plugin() says which device a library is for. So one class may be a plugin for
+// several devices, with a source file for each.
 struct ComponentDefaults {
   static constexpr const char* kDevice = TENON_PLUGIN_DEVICE;
   static constexpr const char* kTargets = TENON_PLUGIN_TARGETS;

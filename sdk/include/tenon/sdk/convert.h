@@ -1,5 +1,6 @@
-// These functions convert half precision and bfloat16 to f32, which is exact, and f32 back, rounding to the nearest even,
-// one value at a time. NaN stays NaN, and what is too large becomes infinite. The results are bit for bit those of F16C.
+// These functions convert half precision and bfloat16 to f32, which is exact, and f32 back, rounding
+// to the nearest even, one value at a time. NaN stays NaN, and what is too large becomes infinite.
+// The results are bit for bit those of F16C.
 #pragma once
 
 #include <cstdint>

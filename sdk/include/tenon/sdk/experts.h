@@ -1,5 +1,5 @@
-// This chooses experts by a router's scores. They have ranks: the highest score has rank 0, and of equal ones the first is higher.
-// Scores that are no numbers have no rank.
+// This chooses experts by a router's scores. They have ranks: the highest score has rank 0, and of equal ones the first
+// is higher. Scores that are no numbers have no rank.
 #pragma once
 
 #include <cstdint>

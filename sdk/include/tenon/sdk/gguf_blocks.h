@@ -1,8 +1,8 @@
-// This file unpacks GGUF's block formats, one block at a time, in plain code: the vector kernels are checked against it, and
-// code reads blocks with it where speed does not matter. Scales are half precision with integers of few bits, so every
-// product below is exact in f32 and each weight is rounded at most once, whether or not multiplications and additions are
-// fused. The layouts are those of the GGUF specification and ggml's block types. Only code that is compiled for the base
-// machine may include it.
+// This file unpacks GGUF's block formats, one block at a time, in plain code: the vector kernels are checked against
+// it, and code reads blocks with it where speed does not matter. Scales are half precision with integers of few bits,
+// so every product below is exact in f32 and each weight is rounded at most once, whether or not multiplications and
+// additions are fused. The layouts are those of the GGUF specification and ggml's block types. Only code that is
+// compiled for the base machine may include it.
 #pragma once
 
 #include <cstddef>
@@ -113,8 +113,8 @@ inline void unpack_chosen(const uint8_t* nibbles, const int8_t (&numbers)[16], f
     w[j + 16] = scale * static_cast<float>(numbers[nibbles[j] >> 4]);
   }
 }
-// A block has d in f16, two upper bits of eight 6-bit scales in a word of 16 bits, their lower four in 4 bytes, and 128 bytes
-// of codes. Scales are stored plus 32.
+// A block has d in f16, two upper bits of eight 6-bit scales in a word of 16 bits, their lower four in 4 bytes, and 128
+// bytes of codes. Scales are stored plus 32.
 constexpr int iq4_xs_scale(const uint8_t* p, int group) {
   const int upper = (p[2 + group / 4] >> (group % 4 * 2)) & 3, lower = (p[4 + group / 2] >> (group % 2 * 4)) & 15;
   return (lower | upper << 4) - 32;
@@ -140,9 +140,9 @@ inline void unpack_tq2_0(const uint8_t* p, float* w) {
     w[i] = d * static_cast<float>(((p[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2)) & 3) - 1);
   }
 }
-// TQ1_0 has five weights a byte, as the digits of a number of base three: the byte / 256 is a fraction whose first digit is
-// the first weight plus 1. Of 32 bytes the first digits are weights 0 to 31, the second 32 to 63, ...; then come 16 bytes of
-// weights 160 to 239, and 4 bytes with four digits of 240 to 255; then d in f16.
+// TQ1_0 has five weights a byte, as the digits of a number of base three: the byte / 256 is a fraction whose first
+// digit is the first weight plus 1. Of 32 bytes the first digits are weights 0 to 31, the second 32 to 63, ...; then
+// come 16 bytes of weights 160 to 239, and 4 bytes with four digits of 240 to 255; then d in f16.
 constexpr int tq1_0_weight(const uint8_t* p, int i) {
   const int place = i < 160 ? i % 32 : i < 240 ? 32 + i % 16 : 48 + i % 4;
   const int digit = i < 160 ? i / 32 : i < 240 ? (i - 160) / 16 : (i - 240) / 4;

@@ -3,8 +3,8 @@
 // are where keys and queries are rotated, and a mean of rotated values is the rotated mean. Codes of few bits lose less
 // then, since no element of a row is far larger than the others (QuaRot, Ashkboos et al., arXiv:2404.00456).
 //
-// A head of n elements is rotated in blocks of the largest power of two that divides n: 128 as one block, 96 as three of 32, an
-// odd head not at all. Sums run in one order everywhere, so that every device gives the same bits:
+// A head of n elements is rotated in blocks of the largest power of two that divides n: 128 as one block, 96 as three
+// of 32, an odd head not at all. Sums run in one order everywhere, so that every device gives the same bits:
 //
 //   for (step = 1; step < block; step *= 2) elements i and i + step of each pair become their sum and their difference;
 //   then each is multiplied by 1 / sqrt(block)

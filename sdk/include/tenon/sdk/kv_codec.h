@@ -1,5 +1,5 @@
-// A codec says how a KV cache stores the key or value of one head in one cell. Each codec is one functor, the same on the
-// host and on a GPU: every cache's append, every attention's reader and the copies of record_dequant go through it.
+// A codec says how a KV cache stores the key or value of one head in one cell. Each codec is one functor, the same on
+// the host and on a GPU: every cache's append, every attention's reader and the copies of record_dequant go through it.
 //
 //   struct Codec {
 //     using Element = ...;                            the code of one number
@@ -11,8 +11,8 @@
 //     static constexpr float decode(Element e, float scale);
 //   };
 //
-// TENON_U8 is the codec of 4-bit numbers (KvI4): a byte has two, so the planes of a view have half as many bytes in a row as
-// a head has elements, rounded up. kv_row_bytes() and kv_codec_name() know that.
+// TENON_U8 is the codec of 4-bit numbers (KvI4): a byte has two, so the planes of a view have half as many bytes in a
+// row as a head has elements, rounded up. kv_row_bytes() and kv_codec_name() know that.
 #pragma once
 
 #include <concepts>
@@ -60,8 +60,8 @@ struct KvBf16 {
   static constexpr Element encode(float x, float) { return float_to_bf16(x); }
   static constexpr float decode(Element e, float) { return bf16_to_float(e); }
 };
-// Integers from -127 to 127 are multiples of the scale, rounded to the nearest even. encode() divides and does not multiply
-// by the inverse, so that compilers which fuse products with sums give the same bits.
+// Integers from -127 to 127 are multiples of the scale, rounded to the nearest even. encode() divides and does not
+// multiply by the inverse, so that compilers which fuse products with sums give the same bits.
 struct KvI8 {
   using Element = int8_t;
   using Stored = Element;
@@ -75,8 +75,8 @@ struct KvI8 {
   }
   static constexpr float decode(Element e, float scale) { return static_cast<float>(e) * scale; }
 };
-// E4M3's numbers (small_floats.h) are multiples of the scale, rounded to the nearest even. What the scale's own rounding puts
-// above kMost becomes kMost, and a NaN becomes 0.
+// E4M3's numbers (small_floats.h) are multiples of the scale, rounded to the nearest even. What the scale's own
+// rounding puts above kMost becomes kMost, and a NaN becomes 0.
 struct KvF8 {
   using Element = uint8_t;
   using Stored = Element;
@@ -90,9 +90,9 @@ struct KvF8 {
   }
   static constexpr float decode(Element e, float scale) { return Numbers::value(e) * scale; }
 };
-// Whole numbers from -8 to 7 are multiples of the scale, rounded to the nearest even; a NaN becomes 0. The element of greatest
-// magnitude is -8 times the scale, which has the other sign for it. A code is the number + 8; element 2 i of a row is the
-// lower half of byte i, and an odd last byte has a 0 in its upper half.
+// Whole numbers from -8 to 7 are multiples of the scale, rounded to the nearest even; a NaN becomes 0. The element of
+// greatest magnitude is -8 times the scale, which has the other sign for it. A code is the number + 8; element 2 i of a
+// row is the lower half of byte i, and an odd last byte has a 0 in its upper half.
 struct KvI4 {
   using Element = uint8_t;
   using Stored = uint8_t;
@@ -106,8 +106,9 @@ struct KvI4 {
   }
   static constexpr float decode(Element e, float scale) { return (static_cast<float>(e) - kMost) * scale; }
 };
-// The keys of a group of cells in four bits have a zero and a step for each dimension (TENON_KV_CHANNEL_KEYS): the zero is the least
-// element, the step a fifteenth of the distance to the greatest, both as they are stored. KIVI (Liu et al., arXiv:2402.02750).
+// The keys of a group of cells in four bits have a zero and a step for each dimension (TENON_KV_CHANNEL_KEYS):
+// the zero is the least element, the step a fifteenth of the distance to the greatest, both as they are
+// stored. KIVI (Liu et al., arXiv:2402.02750).
 struct KvChannel {
   float zero, step;
 
@@ -190,8 +191,8 @@ inline const char* kv_codec_name(uint32_t codec) {
   return codec == TENON_U8 ? "i4" : tenon_format_name(codec);
 }
 
-// It gives the scale of a cell and head in a scaled codec, as a plane with scales of that format (f32 or f16) stores it. most:
-// the element of greatest magnitude; where two of both signs are as great, the positive one.
+// It gives the scale of a cell and head in a scaled codec, as a plane with scales of that format (f32 or f16) stores
+// it. most: the element of greatest magnitude; where two of both signs are as great, the positive one.
 constexpr float kv_scale(uint32_t codec, uint32_t format, float most) {
   constexpr float kLeast = 1e-5f;
   const float greatest = codec == TENON_F8E4M3 ? KvF8::kMost : codec == TENON_U8 ? KvI4::kMost : KvI8::kMost;

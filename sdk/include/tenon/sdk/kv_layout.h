@@ -1,5 +1,5 @@
-// An op takes a KV view as one trivially copyable struct among its arguments, KvLayout, which is the same on every device.
-// kv_unread() says whether a reader can read a view.
+// An op takes a KV view as one trivially copyable struct among its arguments, KvLayout, which is the same on every
+// device. kv_unread() says whether a reader can read a view.
 //
 //   struct Args { sdk::KvLayout kv; ... };
 //   if (const auto why = sdk::kv_unread(view, sdk::kReadsScales); !why.empty()) throw sdk::Refused(why);    in claim()
@@ -16,8 +16,8 @@
 
 namespace tenon::sdk {
 
-// This is a flag of a view beside TENON_KV_*: keys and values are stored rotated (tenon/sdk/hadamard.h), keys after rope. A reader
-// rotates its queries, and what it made of the values as well. Copies of record_dequant stay rotated.
+// This is a flag of a view beside TENON_KV_*: keys and values are stored rotated (tenon/sdk/hadamard.h), keys after
+// rope. A reader rotates its queries, and what it made of the values as well. Copies of record_dequant stay rotated.
 inline constexpr uint32_t kKvHadamard = 4;
 
 // This describes the keys, or the values, of one layer.

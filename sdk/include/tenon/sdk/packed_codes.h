@@ -2,8 +2,8 @@
 // into planes of 4, 2 and 1 bits, as many as it takes, the lowest bits in the widest plane. A plane of n bits has 4 n
 // bytes: code i is in byte i % (4 n), shifted by n * (i / (4 n)). The host uses this and, with relaxed constexpr, CUDA.
 //
-// Example: a unit of 3 bits has 8 bytes of the lower two bits, codes 0, 8, 16 and 24 in the first byte, then 4 bytes of the
-// upper bit, codes 0, 4, 8, ... 28 in the first byte.
+// Example: a unit of 3 bits has 8 bytes of the lower two bits, codes 0, 8, 16 and 24 in the first byte, then 4 bytes of
+// the upper bit, codes 0, 4, 8, ... 28 in the first byte.
 #pragma once
 
 #include <cstdint>

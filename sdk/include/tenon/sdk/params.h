@@ -1,5 +1,5 @@
-// A component states its parameters with these builders, which are constexpr so that the schema's hash can stand in the ELF
-// note, and reads their values with Params.
+// A component states its parameters with these builders, which are constexpr so that the schema's hash can stand in the
+// ELF note, and reads their values with Params.
 #pragma once
 
 #include <array>
@@ -135,8 +135,8 @@ constexpr void write_hex(uint64_t value, char (&out)[N]) {
 }
 }  // namespace detail
 
-// The host hands over every parameter of the schema, typed and within its range. Params is valid during the call only. A
-// name that the schema does not have with that type throws Failed.
+// The host hands over every parameter of the schema, typed and within its range. Params is valid during the call only.
+// A name that the schema does not have with that type throws Failed.
 class Params {
  public:
   Params(const tenon_params* values, const tenon_param_spec* specs, size_t n) : values_(values), specs_(specs), n_(n) {}

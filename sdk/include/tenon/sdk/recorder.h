@@ -1,5 +1,5 @@
-// Components record operations in C++ with these: tensors, operands, and CPU ops whose arguments are one trivially copyable
-// struct. docs/glossary.md has the words.
+// Components record operations in C++ with these: tensors, operands, and CPU ops whose arguments are one trivially
+// copyable struct. docs/glossary.md has the words.
 #pragma once
 
 #include <array>
@@ -69,8 +69,8 @@ struct OpSpec {
   uint32_t blocks = 0;  // TENON_BLOCKS_* that an op of a GPU can run as; 0 = small
 };
 
-// This is tenon_recorder with exceptions: every function throws Failed if the host refuses. It borrows the host's recorder
-// and lives as long as the call that got it.
+// This is tenon_recorder with exceptions: every function throws Failed if the host refuses. It borrows the host's
+// recorder and lives as long as the call that got it.
 class Recorder {
  public:
   explicit Recorder(const tenon_recorder* raw) : raw_(raw), bounds_(read_abi(raw->bounds)) {}

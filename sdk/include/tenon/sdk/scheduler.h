@@ -46,8 +46,9 @@ class Schedule {
   uint32_t room_;
 };
 
-// It gives, of `sequence` and the sequences that run, the one with the lowest priority, and of several the one that came
-// last. If that one is the victim, the oldest sequence of the highest priority always goes on, so all come to their end.
+// It gives, of `sequence` and the sequences that run, the one with the lowest priority, and of several
+// the one that came last. If that one is the victim, the oldest sequence of the highest priority
+// always goes on, so all come to their end.
 inline uint32_t least_important(const Workload& w, uint32_t sequence) {
   uint32_t least = sequence;
   tenon_sequence worst = w[sequence];

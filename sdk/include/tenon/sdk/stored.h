@@ -1,5 +1,5 @@
-// A scheme looks up here what a file has under the names of its matrices, and refuses it with the tensor's name, what was
-// found and what would be right.
+// A scheme looks up here what a file has under the names of its matrices, and refuses it with the tensor's
+// name, what was found and what would be right.
 #pragma once
 
 #include <algorithm>
@@ -73,7 +73,8 @@ inline tenon_format need_plain(const tenon_linear& s, uint32_t mat) {
                 std::to_string(s.in_dim) + ")");
 }
 
-// It throws Refused unless a matrix consists of the tensors `expected`, with these formats and shapes, and of no others.
+// It throws Refused unless a matrix consists of the tensors `expected`, with
+// these formats and shapes, and of no others.
 inline void need_tensors(const tenon_matrix& m, std::span<const tenon_stored> expected) {
   for (const tenon_stored& wanted : expected) {
     const tenon_stored* found = find_tensor(m, wanted.name);

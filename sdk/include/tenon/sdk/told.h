@@ -12,8 +12,8 @@
 //
 // VerifyOp adds to them what every processor of the sampler chain left.
 //
-// If TENON_STEP_NEXT is not a token of the vocabulary, the op sets it to 0, and told keeps the value as it was. It has to be a
-// token, since samplers count by it, and the next step may look it up before the host has read told.
+// If TENON_STEP_NEXT is not a token of the vocabulary, the op sets it to 0, and told keeps the value as it was. It has
+// to be a token, since samplers count by it, and the next step may look it up before the host has read told.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ namespace tenon::sdk {
 inline constexpr int32_t kNoLogits = std::numeric_limits<int32_t>::min();
 inline constexpr int32_t kNoCandidates = kNoLogits + 1;
 
-// Both are true for NaN. no_logit is also true for infinities, since x - x is 0 for finite numbers only; no_candidate is
-// also true for +infinity.
+// Both are true for NaN. no_logit is also true for infinities, since x - x is 0 for finite numbers only;
+// no_candidate is also true for +infinity.
 constexpr bool no_logit(float x) {
   return !(x - x == 0.0f);
 }
@@ -49,9 +49,9 @@ struct Left {
   uint32_t cap;     // how many entries a row has room for, if there is an id
 };
 
-// VerifyOp and DraftPass begin with a struct of the binary boundary and have more members after it; h.size counts all of
-// them. A device that knows only the struct of the boundary reads that part; others read all of it with
-// read_longer().
+// VerifyOp and DraftPass begin with a struct of the binary boundary and have more members after it;
+// h.size counts all of them. A device that knows only the struct of the boundary reads that part;
+// others read all of it with read_longer().
 struct VerifyOp {
   tenon_fop op;
   const Left* left;  // the caller owns it; valid during the call
@@ -152,8 +152,8 @@ inline SomeLeft add_left(std::span<const Left> left, Recorder& rec, std::vector<
   return some;
 }
 
-// Distributes `left` over ops that each have room for kLeftOfAnOp entries: calls record(entries, first) once for each op, and
-// once in all if `left` is empty. `first` is true for the first op, which checks the logits too.
+// Distributes `left` over ops that each have room for kLeftOfAnOp entries: calls record(entries, first) once for each
+// op, and once in all if `left` is empty. `first` is true for the first op, which checks the logits too.
 template <class Record>
 void record_by_op(std::span<const Left> left, Record record) {
   bool first = true;

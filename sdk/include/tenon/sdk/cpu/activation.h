@@ -7,9 +7,9 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// Returns e^-|x| with a relative error below 3e-7; for NaN and beyond 87 it is that of 87. The range is reduced by ln 2 in
-// two parts, and Taylor's series goes to the 7th power. Choices are made on bits, which is what lets compilers do without
-// a branch.
+// Returns e^-|x| with a relative error below 3e-7; for NaN and beyond 87 it is that of 87. The range is
+// reduced by ln 2 in two parts, and Taylor's series goes to the 7th power. Choices are made on bits, which is
+// what lets compilers do without a branch.
 inline float exp_of_minus(float x) {
   const uint32_t size = __builtin_bit_cast(uint32_t, x) & 0x7fffffff, most = __builtin_bit_cast(uint32_t, 87.0F);
   const float bounded = -__builtin_bit_cast(float, size < most ? size : most);

@@ -1,5 +1,5 @@
-// A sampler's CPU ops reach their candidates through this: which entries a chunk covers, whose parameters hold for them, what came
-// before.
+// A sampler's CPU ops reach their candidates through this: which entries a chunk covers, whose
+// parameters hold for them, what came before.
 //
 //   cpu::CandidateOp op(c, recorder, {{params, TENON_READ}, {out, TENON_WRITE}});       in record_apply()
 //   recorder.emit<apply>({.name = "mine", .operands = op.operands, .chunks = {op.grid.chunks()}}, op.grid);

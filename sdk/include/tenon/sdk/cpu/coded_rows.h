@@ -1,5 +1,5 @@
-// This makes vectors of weights from units of packed codes (tenon/sdk/packed_codes.h): look-ups in a codebook, small floats, integers.
-// It is for the one source of an instruction set, see vector.h; all sets give the same bits.
+// This makes vectors of weights from units of packed codes (tenon/sdk/packed_codes.h): look-ups in a codebook, small
+// floats, integers. It is for the one source of an instruction set, see vector.h; all sets give the same bits.
 #pragma once
 
 #include <limits>
@@ -180,10 +180,10 @@ struct TwoUnits {
   UpperBf16 fourth;
 };
 
-// It has the two bytes of the values / kUnit in bf16 of all codes without a sign, and the order in which two_units() looks codes
-// up. Unpacking joins low bytes with high ones: of 16 bytes the first 8 become the words of one vector, the others those of
-// another. So byte 16 q + 2 i of the order has code 4 q + i, which becomes the lower half of lane 4 q + i of the first vector; the
-// bytes after it, 8 later and 9 later have the codes that are 16, 32 and 48 further on.
+// It has the two bytes of the values / kUnit in bf16 of all codes without a sign, and the order in which two_units()
+// looks codes up. Unpacking joins low bytes with high ones: of 16 bytes the first 8 become the words of one vector, the
+// others those of another. So byte 16 q + 2 i of the order has code 4 q + i, which becomes the lower half of lane 4 q +
+// i of the first vector; the bytes after it, 8 later and 9 later have the codes that are 16, 32 and 48 further on.
 template <class SmallFloat>
 struct Bf16Bytes {
   alignas(64) uint8_t low[128], high[128], order[64];

@@ -7,8 +7,8 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// Returns a / 2 (1 + tanh(v)) for v = sqrt(2 / pi) (a + 0.044715 a^3), which is a / (1 + e^-2v); NaN stays NaN. Hendrycks and Gimpel 2016,
-// arXiv:1606.08415.
+// Returns a / 2 (1 + tanh(v)) for v = sqrt(2 / pi) (a + 0.044715 a^3), which is a / (1 + e^-2v); NaN stays NaN.
+// Hendrycks and Gimpel 2016, arXiv:1606.08415.
 inline float gelu(float a) {
   constexpr float kTwiceSlope = 1.5957691216057308F, kCubic = 0.044715F;
   const float v = kTwiceSlope * (a + kCubic * a * a * a), e = exp_of_minus(v);

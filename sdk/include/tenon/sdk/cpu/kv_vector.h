@@ -1,4 +1,5 @@
-// This reads elements of a cache's codec as vectors of f32, with the bits of tenon/sdk/kv_codec.h. It is for kernels, as vector.h is.
+// This reads elements of a cache's codec as vectors of f32, with the bits of
+// tenon/sdk/kv_codec.h. It is for kernels, as vector.h is.
 #pragma once
 
 #include "tenon/sdk/cpu/coded_rows.h"
@@ -60,8 +61,8 @@ constexpr size_t kv_byte(uint32_t element) {
   return kCodec == TENON_U8 ? element / 2 : size_t{element} * kElementBytes<kCodec>;
 }
 
-// Returns the elements [element, element + n) of a row, from a multiple of N on; the other lanes are 0. scale: of their cell and head, for
-// codecs that have scales.
+// Returns the elements [element, element + n) of a row, from a multiple of N on; the other lanes are 0. scale: of their
+// cell and head, for codecs that have scales.
 template <uint32_t kCodec, uint32_t N>
 [[gnu::always_inline]] inline Floats<N> decode_kv(const void* row, uint32_t element, uint32_t n, float scale) {
   const auto* from = static_cast<const uint8_t*>(row) + kv_byte<kCodec>(element);
@@ -134,8 +135,8 @@ inline __m128i to_f8(Floats<8> x) {
   return _mm_packus_epi16(words, words);
 }
 
-// It is the inverse of decode_kv(): elements [element, element + n) of a row, from a multiple of 8 on, get the first n lanes of x.
-// unit: the scale of their cell and head in every lane, for codecs that have scales.
+// It is the inverse of decode_kv(): elements [element, element + n) of a row, from a multiple of 8 on, get the first n
+// lanes of x. unit: the scale of their cell and head in every lane, for codecs that have scales.
 template <uint32_t kCodec>
 [[gnu::always_inline]] inline void encode_kv(void* row, uint32_t element, uint32_t n, Floats<8> x, Floats<8> unit) {
   const __m128i bits = kCodec == TENON_F16      ? to_half(x)

@@ -47,8 +47,8 @@ inline uint32_t tile_rows(const LinearArgs& a) {
   return std::min(kBlockRows, a.rows);
 }
 
-// SILU_MUL takes two matrices of one shape, or the halves of one. Two column runs (linear_run.h) are multiplied for it, each into
-// a tile of its own.
+// SILU_MUL takes two matrices of one shape, or the halves of one. Two column runs (linear_run.h) are
+// multiplied for it, each into a tile of its own.
 inline bool has_half_matrix(const LinearArgs& a) {
   return a.silu != 0 && a.n_mats == 1;
 }

@@ -1,7 +1,7 @@
 // The op of a product (linear.h) runs so.
 //
-// Phase 0, where the product has two: every thread prepares its rows of x (prepared_rows.h). Last phase: a chunk is some
-// columns of y, for all live rows. It runs in these stages:
+// Phase 0, where the product has two: every thread prepares its rows of x (prepared_rows.h). Last phase: a chunk is
+// some columns of y, for all live rows. It runs in these stages:
 //
 //   1. find_chunk      which rows of which matrix the columns are
 //   2. columns()       groups of columns that fit the thread's scratch; of a routed site one expert after the other
@@ -10,8 +10,8 @@
 //
 // An example: gate and up of a model of 4096 k, two matrices of 11008 rows with SILU_MUL, 200 rows of x, 8 threads. The
 // weights are Q5_K rows, so a chunk is 64 columns, of which 16 of each matrix are unpacked at once: 2 * 16 * 4096
-// floats are 512 KiB. A chunk multiplies 4 groups of columns with 48, 48, 48, 48 and 8 rows of x. Were the weights packed
-// for int8, nothing would be unpacked, and a chunk would be 5 tiles of all its 64 columns.
+// floats are 512 KiB. A chunk multiplies 4 groups of columns with 48, 48, 48, 48 and 8 rows of x. Were the weights
+// packed for int8, nothing would be unpacked, and a chunk would be 5 tiles of all its 64 columns.
 #pragma once
 
 #include <algorithm>
@@ -231,7 +231,8 @@ class ChunkRunner {
     for (uint32_t c = 0; c < g.count; ++c) to[c] += from[c];
   }
 
-  // Does the epilogue over the first n rows of the tiles, which are the prepared rows from `first` on, and writes them to y.
+  // Does the epilogue over the first n rows of the tiles, which are the prepared
+  // rows from `first` on, and writes them to y.
   void finish(const Group& g, uint32_t first, uint32_t n) const {
     for (uint32_t r = 0; r < n; ++r) {
       const uint32_t row = routed_[first + r];

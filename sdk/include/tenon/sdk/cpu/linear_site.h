@@ -1,4 +1,5 @@
-// This is a quantization scheme's site on the CPU: how its matrices are stored, what is claimed, and how rows are loaded.
+// This is a quantization scheme's site on the CPU: how its matrices are stored,
+// what is claimed, and how rows are loaded.
 #pragma once
 
 #include <algorithm>
@@ -76,8 +77,8 @@ struct StoredMatrix {
   uint32_t rows = 0;
   uint64_t row_bytes = 0;
 
-  // This serves loading: load() gets row_bytes of a tensor for each row; a tensor without rows has 0 there, and load() gets all
-  // of its bytes.
+  // This serves loading: load() gets row_bytes of a tensor for each row; a tensor without rows has 0
+  // there, and load() gets all of its bytes.
   struct Tensor {
     uint64_t row_bytes = 0, bytes = 0;
   };
@@ -102,12 +103,14 @@ struct LinearSite {
   bool packed() const { return activations == Activations::kInt8 || activations == Activations::kInt16; }
 
   uint64_t columns() const;
-  // These return the bytes of one expert's matrices, as rows, and the bytes of one matrix in its store, where groups of rows are whole.
+  // These return the bytes of one expert's matrices, as rows, and the bytes of one matrix in
+  // its store, where groups of rows are whole.
   uint64_t bytes() const;
   uint64_t store_bytes(const StoredMatrix& m) const {
     return m.row_bytes * (packed() ? (m.rows + kGroupRows - 1) / kGroupRows * kGroupRows : m.rows);
   }
-  // While a model is loaded, these return the matrix that rows of a file belong to, and the address in a store where it begins.
+  // While a model is loaded, these return the matrix that rows of a file belong to,
+  // and the address in a store where it begins.
   const StoredMatrix& mat(const tenon_rows& src) const { return mats[src.mat % mats.size()]; }
   uint8_t* address_of(const tenon_rows& src, void* const* store) const {
     return static_cast<uint8_t*>(store[src.mat % mats.size()]) + src.mat / mats.size() * store_bytes(mat(src));
@@ -169,8 +172,8 @@ inline bool has_halves(const tenon_linear& s) {
   return s.n_mats == 2 ? s.out_dim[0] == s.out_dim[1] : s.n_mats == 1 && s.out_dim[0] % 2 == 0;
 }
 
-// Says whether packed rows can be multiplied: a matrix of gate and up is cut between two rows, and groups of rows have to be whole
-// there.
+// Says whether packed rows can be multiplied: a matrix of gate and up is cut between two rows,
+// and groups of rows have to be whole there.
 inline bool halves_are_groups(const tenon_linear& s) {
   for (const tenon_fop& op : ops_of(s.epi)) {
     if (op.id == TENON_F_SILU_MUL && s.n_mats == 1) return s.out_dim[0] / 2 % kGroupRows == 0;
@@ -178,15 +181,15 @@ inline bool halves_are_groups(const tenon_linear& s) {
   return true;
 }
 
-// Says how the matrices of a site are packed for rows of x in 16 bits. nullptr: they stay as they are stored, since the instruction
-// set has no dot products of bytes, rows are only looked up, or halves are no whole groups.
+// Says how the matrices of a site are packed for rows of x in 16 bits. nullptr: they stay as they are stored, since the
+// instruction set has no dot products of bytes, rows are only looked up, or halves are no whole groups.
 using PackingOf = const Packing* (*)(uint32_t code);
 inline PackingOf int16_packing(const tenon_linear& s, const Kernels& kernels) {
   return kernels.packed != nullptr && s.product_wanted != 0 && halves_are_groups(s) ? kernels.packing : nullptr;
 }
 
-// A scheme names in this way what the file has of matrix i of the first set: it returns a format of its own, or the format of a
-// plain matrix. Throws Refused with the tensor, what was found and what would be right.
+// A scheme names in this way what the file has of matrix i of the first set: it returns a format of its own, or the
+// format of a plain matrix. Throws Refused with the tensor, what was found and what would be right.
 using SourceOf = tenon_format (*)(const tenon_linear& s, uint32_t mat);
 
 // Names a plain matrix in any format that unpack_row reads.

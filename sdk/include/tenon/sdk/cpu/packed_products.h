@@ -1,5 +1,6 @@
-// This multiplies rows of x in int8 with packed rows (packed_rows.h), by integer dot products. It is for sources that are
-// compiled once for each instruction set (tenon_add_kernels; see vector.h): AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
+// This multiplies rows of x in int8 with packed rows (packed_rows.h), by integer dot products. It is
+// for sources that are compiled once for each instruction set (tenon_add_kernels; see vector.h):
+// AVX-512 VNNI, AVX-VNNI, AVX2 or plain code.
 //
 // A scheme brings formats (PackedWeights, below) and makes a table of them, in a source of its own:
 //
@@ -54,7 +55,8 @@ struct PackedBlock {
   RowCodes code[8];           // (step): the codes of k 4 step to 4 step + 3
 };
 
-// This reads a unit of a group, for its rows from kSide * side on. `at` is where the group's sixteen rows begin in the unit.
+// This reads a unit of a group, for its rows from kSide * side on. `at` is where
+// the group's sixteen rows begin in the unit.
 struct PackedUnit {
   RowFloats halves(size_t at) const { return RowFloats::decode<TENON_F16>(bytes + at + 2 * kSide * side); }
   RowFloats floats(size_t at) const { return RowFloats::decode<TENON_F32>(bytes + at + 4 * kSide * side); }
@@ -147,7 +149,8 @@ inline void multiply_tile(const PackedProduct& t, PackedTile tile, float* y) {
   for (uint32_t r = 0; r < R; ++r) store(y + r * t.y_stride, sum[r]);
 }
 
-// Multiplies R rows of x at a time with all groups, from `row` on, as often as R rows are left; `row` becomes the next one.
+// Multiplies R rows of x at a time with all groups, from `row` on, as often as R
+// rows are left; `row` becomes the next one.
 template <class F, uint32_t R>
 inline void multiply_rows(const PackedProduct& t, uint32_t& row) {
   for (; row + R <= t.rows; row += R) {

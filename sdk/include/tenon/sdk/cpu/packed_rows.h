@@ -1,12 +1,12 @@
-// Rows of weights are packed like this for integer products (packed_products.h): sixteen rows side by side, so that a vector holds a
-// few k of all of them. How one format is packed is the scheme's own: it brings a Packing for code that loads and looks
-// up rows, and the products' side as packed_products.h says.
+// Rows of weights are packed like this for integer products (packed_products.h): sixteen rows side by side, so that a
+// vector holds a few k of all of them. How one format is packed is the scheme's own: it brings a Packing for code that
+// loads and looks up rows, and the products' side as packed_products.h says.
 //
-// Sixteen rows make a group; rows that a matrix lacks are zeros. A group is units of unit_k weights of every row, one
-// after the other, each unit_bytes long. Most units begin with scales of the sixteen rows, and then have codes of four
-// bytes a row, 64 bytes a step: step s (0 to 7) of 32 k has the codes of k 4 s to 4 s + 3 of row 0, then of row 1, and
-// so on. Codes of fewer bits share the bytes of several steps as the format likes. It is for code that is compiled for the base
-// machine only.
+// Sixteen rows make a group; rows that a matrix lacks are zeros. A group is units of unit_k weights of every row,
+// one after the other, each unit_bytes long. Most units begin with scales of the sixteen rows, and then have codes
+// of four bytes a row, 64 bytes a step: step s (0 to 7) of 32 k has the codes of k 4 s to 4 s + 3 of row 0, then
+// of row 1, and so on. Codes of fewer bits share the bytes of several steps as the format likes. It is for code
+// that is compiled for the base machine only.
 #pragma once
 
 #include <algorithm>

@@ -11,15 +11,15 @@
 
 namespace tenon::sdk::cpu::detail {
 
-// This has the rows of a routed product in the order of their experts: the i-th is row [i] of x and y, and rows that are skipped
-// come first. Kernels then see the rows of one expert side by side. Rows of a product that is not routed stay as they
-// are.
+// This has the rows of a routed product in the order of their experts: the i-th is row [i] of x and y, and
+// rows that are skipped come first. Kernels then see the rows of one expert side by side. Rows of a
+// product that is not routed stay as they are.
 class RoutedRows {
  public:
   static size_t words(const LinearArgs& a) { return a.experts != 0 ? a.rows + size_t{a.experts} + 1 : 0; }
   RoutedRows() = default;
-  // `memory` has words() words and is a thread's own: to sort takes each thread less time than to wait for one that does it.
-  // Throws Failed for a row of an expert that does not exist.
+  // `memory` has words() words and is a thread's own: to sort takes each thread less time than to wait for one that
+  // does it. Throws Failed for a row of an expert that does not exist.
   RoutedRows(const LinearArgs& a, const Part& p, uint32_t live, uint32_t* memory)
       : order_(memory), begin_(memory + a.rows), experts_(a.experts), live_(live) {
     const auto* expert = p.ptr<const int32_t>(a.expert);

@@ -1,14 +1,15 @@
-// These are the products of row_kernels.h over any vectors (vector.h) and any row formats. They are for sources that are compiled once for
-// each instruction set (tenon_add_kernels; see vector.h). A scheme brings formats (StoredRow, below) and makes a table:
+// These are the products of row_kernels.h over any vectors (vector.h) and any row formats. They are for
+// sources that are compiled once for each instruction set (tenon_add_kernels; see vector.h). A scheme brings
+// formats (StoredRow, below) and makes a table:
 //
 //   constexpr RowFormat kFormats[] = {row_format<MyRow>()};
 //   constinit const KernelTable TENON_ISA::kKernels = {kRowOps, &tile_product, kFormats, 1};
 //
 // An example: 7 rows of x times 64 unpacked columns of 4096 k, under AVX-512. A tile is 6 rows of x by 4 columns: 24
 // accumulators of 16 lanes, which with 4 vectors of weights and one of x are 29 of 32 registers. A step of 16 k loads
-// these 5 vectors and does 24 multiply-adds with each of 6 vectors of x. After 256 steps the lanes of 4 accumulators are
-// folded together, and there are 6 by 4 numbers of y. 16 tiles make the first 6 rows; tiles of 1 row by 4 columns make
-// the seventh. The naive twin is row_kernels_test.cc.
+// these 5 vectors and does 24 multiply-adds with each of 6 vectors of x. After 256 steps the lanes of 4 accumulators
+// are folded together, and there are 6 by 4 numbers of y. 16 tiles make the first 6 rows; tiles of 1 row by 4 columns
+// make the seventh. The naive twin is row_kernels_test.cc.
 #pragma once
 
 #include <concepts>

@@ -1,5 +1,5 @@
-// These are row formats (products.h) of plain floats and GGUF's blocks, for vectors. In plain code they go through gguf_blocks.h.
-// They are for the one source of an instruction set, see vector.h.
+// These are row formats (products.h) of plain floats and GGUF's blocks, for vectors. In plain code they go through
+// gguf_blocks.h. They are for the one source of an instruction set, see vector.h.
 #pragma once
 
 #include "tenon/sdk/cpu/products.h"

@@ -1,5 +1,5 @@
-// A linear layer on the CPU is made of these: kernels that read rows of weights as they are stored. Each instruction set has
-// a table of them.
+// A linear layer on the CPU is made of these: kernels that read rows of weights as they are stored.
+// Each instruction set has a table of them.
 //
 // A product of a row of x and a row of weights is always summed in the same order, whatever the number of rows and
 // columns around it and whatever the instruction set: weights are unpacked to f32; lane l (of 16) takes the elements i
@@ -42,8 +42,8 @@ struct TileProduct {
   size_t y_stride;
 };
 
-// This is a way of storing a row of k weights. The codes are tenon_format where the row lies as in the file, and the plugin's
-// own from kOwnFormats on.
+// This is a way of storing a row of k weights. The codes are tenon_format where the row lies as in the file,
+// and the plugin's own from kOwnFormats on.
 inline constexpr uint32_t kOwnFormats = 1u << 16;
 struct RowFormat {
   uint32_t code;
@@ -61,8 +61,8 @@ struct Int8Rows {
   const int32_t *negative32, *negative16;  // (rows, k / 32), (rows, k / 16): minus the sum of 32 q, of 16 q
 };
 
-// Integer products of greater precision take rows of x in 16 bits, where x is scale * (256 high + low). They come in blocks of
-// 32, and after k there are zeros up to whole units of any format. See split_row() in row_ops.h.
+// Integer products of greater precision take rows of x in 16 bits, where x is scale * (256 high + low). They come in
+// blocks of 32, and after k there are zeros up to whole units of any format. See split_row() in row_ops.h.
 inline constexpr uint32_t kMostUnitK = 256;
 constexpr uint32_t int16_blocks(uint32_t k) {
   return (k + kMostUnitK - 1) / kMostUnitK * (kMostUnitK / kInt8Block);
@@ -74,17 +74,17 @@ struct Int16Rows {
   const int32_t* negative;   // (rows, blocks, 2): minus the sum of high, of low
   const int16_t* words;      // (rows, blocks, 32): 256 high + low; see word_place()
 };
-// Returns where word k lies. Every four words lie in the order 0 2 1 3, because kernels unpack the even ones of four bytes of
-// codes to 16 bits first, and then the odd ones.
+// Returns where word k lies. Every four words lie in the order 0 2 1 3, because kernels unpack the even ones of four
+// bytes of codes to 16 bits first, and then the odd ones.
 constexpr uint32_t word_place(uint32_t k) {
   return (k & ~3U) | (k & 1) << 1 | (k >> 1 & 1);
 }
 
-// Rows of weights are packed in groups of sixteen: packed_rows.h says how, and packed_products.h in which order products are
-// summed.
+// Rows of weights are packed in groups of sixteen: packed_rows.h says how, and
+// packed_products.h in which order products are summed.
 inline constexpr uint32_t kGroupRows = 16;
-// This is how one format is packed; its functions run on any machine. A row has k weights in whole units (the last one may be
-// filled up if rows of x are in 16 bits), and takes bytes_of_row() bytes of its group.
+// This is how one format is packed; its functions run on any machine. A row has k weights in whole units (the last one
+// may be filled up if rows of x are in 16 bits), and takes bytes_of_row() bytes of its group.
 struct Packing {
   uint32_t code;  // the plugin's own, from kOwnFormats on, as PackedFormat::code
   uint32_t unit_k, unit_bytes;
@@ -129,8 +129,8 @@ struct PackedTable {
   }
 };
 
-// Only some instruction sets have dot products of bf16. Such a product is y[r * y_stride + c] = row r of x . row c of the
-// weights, both in bf16.
+// Only some instruction sets have dot products of bf16. Such a product is y[r * y_stride + c] = row r
+// of x . row c of the weights, both in bf16.
 struct Bf16Product {
   const uint8_t* weights;  // row c at weights + c * row_bytes
   size_t row_bytes;

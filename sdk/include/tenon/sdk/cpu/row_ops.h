@@ -62,8 +62,8 @@ void round_block(const float* x, float factor, int8_t* q, int32_t* halves) {
   halves[1] = _mm256_extract_epi32(sums, 4);
 }
 
-// x * factor to the nearest, which is from -32639 to 32639, is 256 high + low, both from -128 to 127. q: high, low; words:
-// the number itself. sums: those of high and of low.
+// x * factor to the nearest, which is from -32639 to 32639, is 256 high + low, both from -128 to 127. q: high, low;
+// words: the number itself. sums: those of high and of low.
 void split_block(const float* x, float factor, int8_t* q, int16_t* words, int32_t* sums) {
   const auto rounded = [&](int i) {
     return _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), _mm256_set1_ps(factor)));
@@ -145,8 +145,8 @@ struct BlockScale {
   }
 };
 
-// Makes int8 of a row. Each block of 32 has scale = absmax / 127 and q = x * (127 / absmax) to the nearest (halves to even). k is a multiple of 32.
-// A block with a value that is not finite gets NaN for its scale: so do its products.
+// Makes int8 of a row. Each block of 32 has scale = absmax / 127 and q = x * (127 / absmax) to the nearest (halves to
+// even). k is a multiple of 32. A block with a value that is not finite gets NaN for its scale: so do its products.
 void quantize_row(const float* x, uint32_t k, const Int8Row& to) {
   for (uint32_t b = 0; b < k / kInt8Block; ++b) {
     const float* from = x + size_t{b} * kInt8Block;
@@ -166,9 +166,9 @@ void quantize_row(const float* x, uint32_t k, const Int8Row& to) {
   }
 }
 
-// Makes 16 bits of a row. Each block of 32 has scale = absmax / 32639, and x * (32639 / absmax) to the nearest (halves to even) is 256 high + low.
-// The last block may have fewer values; it and all up to int16_blocks(k) are filled up with zeros. A block with a value
-// that is not finite gets NaN for its scale: so do its products.
+// Makes 16 bits of a row. Each block of 32 has scale = absmax / 32639, and x * (32639 / absmax) to the nearest (halves
+// to even) is 256 high + low. The last block may have fewer values; it and all up to int16_blocks(k) are filled up with
+// zeros. A block with a value that is not finite gets NaN for its scale: so do its products.
 void split_row(const float* x, uint32_t k, const Int16Row& to) {
   for (uint32_t b = 0; b < int16_blocks(k); ++b) {
     const uint32_t begin = b * kInt8Block;

@@ -30,8 +30,8 @@ class SparseQuads {
   }
 
  private:
-  // kPlaces[bits] has a byte for each column of a quad whose columns are given by those four bits: which of its two integers it has, or,
-  // at the highest bit, none.
+  // kPlaces[bits] has a byte for each column of a quad whose columns are given by those four bits: which of its two
+  // integers it has, or, at the highest bit, none.
   static constexpr std::array<uint32_t, 16> kPlaces = [] {
     std::array<uint32_t, 16> places{};
     for (uint32_t columns = 0; columns < 16; ++columns) {

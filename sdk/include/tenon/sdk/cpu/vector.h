@@ -1,6 +1,6 @@
-// The CPU's kernels are written in this vocabulary: vectors of floats, of integers and of packed codes, under AVX-512, under AVX2 or
-// in plain code, as the source is compiled. A kernel is written once in these words, and compiled once for each
-// instruction set (tenon_add_kernels).
+// The CPU's kernels are written in this vocabulary: vectors of floats, of integers and of packed codes, under AVX-512,
+// under AVX2 or in plain code, as the source is compiled. A kernel is written once in these words, and compiled once
+// for each instruction set (tenon_add_kernels).
 //
 //   Floats<N>   N lanes of f32
 //   Doubles<N>  N lanes of f64
@@ -8,13 +8,13 @@
 //   Codes<N>    4 N bytes: in lane l four codes without a sign, which one dot product takes
 //   Words<N>    2 N i16: in lane l two numbers, which one dot product takes; under AVX-512 and AVX2
 //
-// Intrinsics stand in the headers of this folder alone. What weights, rows of x and caches need beside this has headers of its
-// own: vector_bits.h, vector_bytes.h, coded_rows.h, sparse_rows.h, row_formats.h, row_ops.h, kv_vector.h.
+// Intrinsics stand in the headers of this folder alone. What weights, rows of x and caches need beside this has headers
+// of its own: vector_bits.h, vector_bytes.h, coded_rows.h, sparse_rows.h, row_formats.h, row_ops.h, kv_vector.h.
 //
-// kWidth is the number of lanes that a register has: 16, 8 or, in plain code, 1; kDoubleWidth is that of Doubles. A kernel whose sums must not depend on
-// the instruction set takes Floats<16> everywhere (products.h): AVX2 makes it of two registers, plain code of an array.
-// A kernel whose lanes do not meet takes Floats<kWidth> (plugins/attention/flash). The concepts below say what each of
-// the three files vector_*.h defines.
+// kWidth is the number of lanes that a register has: 16, 8 or, in plain code, 1; kDoubleWidth is that of Doubles. A
+// kernel whose sums must not depend on the instruction set takes Floats<16> everywhere (products.h): AVX2 makes it of
+// two registers, plain code of an array. A kernel whose lanes do not meet takes Floats<kWidth>
+// (plugins/attention/flash). The concepts below say what each of the three files vector_*.h defines.
 //
 // Everything is in an anonymous namespace, so that no other source of a plugin picks up code of another instruction
 // set: include this, and what builds on it, only in sources that are compiled for one set.
@@ -144,8 +144,8 @@ inline void prefetch(const uint8_t* p, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(p + at);
 }
 
-// Weights are fetched so many bytes before they are multiplied. Left to itself, hardware asks for few lines at once, and
-// begins anew with every page.
+// Weights are fetched so many bytes before they are multiplied. Left to itself, hardware asks for few lines
+// at once, and begins anew with every page.
 constexpr size_t kAhead = 4096;
 
 }  // namespace

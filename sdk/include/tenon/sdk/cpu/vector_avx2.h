@@ -1,5 +1,5 @@
-// This is the vocabulary of vector.h under AVX2 with FMA and F16C: eight lanes are a register, sixteen are two. The eight are
-// there under AVX-512, too, which folds its sixteen to them.
+// This is the vocabulary of vector.h under AVX2 with FMA and F16C: eight lanes are a register, sixteen are two. The
+// eight are there under AVX-512, too, which folds its sixteen to them.
 #pragma once
 
 #include "tenon/sdk/cpu/vector_types.h"
@@ -193,8 +193,8 @@ inline Floats<8> folded(Floats<16> a) {
   return add(a.low, a.high);
 }
 
-// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
-// must be exact, so that it makes no difference whether they are fused with the shift.
+// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale
+// and nibble must be exact, so that it makes no difference whether they are fused with the shift.
 template <int First = 0>
 class Nibbles {
  public:

@@ -152,8 +152,8 @@ inline Doubles<8> multiply_add(Doubles<8> a, Doubles<8> b, Doubles<8> c) {
   }
 }
 
-// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
-// must be exact, so that it makes no difference whether they are fused with the shift.
+// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale
+// and nibble must be exact, so that it makes no difference whether they are fused with the shift.
 template <int First = 0>
 class Nibbles {
  public:

@@ -2,9 +2,9 @@
 // for kernels that mix the lengths and the kinds of lanes, such as random numbers and their logarithms; vector.h has
 // the vectors of products and of attention. In plain code a register has the sixteen bytes that every x86-64 has.
 //
-// Operators work lane by lane, without fusing, so the bits of a result do not depend on the instruction set. A comparison
-// gives all bits of a lane or none, and `c ? a : b` chooses by lane. __builtin_bit_cast() takes a register for one of
-// another type, and __builtin_convertvector() converts numbers.
+// Operators work lane by lane, without fusing, so the bits of a result do not depend on the instruction set. A
+// comparison gives all bits of a lane or none, and `c ? a : b` chooses by lane. __builtin_bit_cast() takes a register
+// for one of another type, and __builtin_convertvector() converts numbers.
 //
 // It is for kernels, as vector.h is.
 #pragma once

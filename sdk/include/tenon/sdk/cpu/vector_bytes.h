@@ -5,12 +5,12 @@
 //   ByteWeights  the same, made ready to be multiplied
 //   ByteSum      lanes of i32, to which products are added
 //
-// A sum is an exact integer, the same under every instruction set, but that products with weights come out larger by kOffset
-// times the sum of all x that they met, which the kernel subtracts.
+// A sum is an exact integer, the same under every instruction set, but that products with weights come out larger by
+// kOffset times the sum of all x that they met, which the kernel subtracts.
 //
 // VNNI multiplies bytes without a sign by bytes with one, so weights come with 128 added, and 128 times the sum of x is
-// subtracted in the end; sums may wrap around on the way and come back. AVX2 multiplies |w| by x with w's sign: pairs of
-// products stay below 2 * 128 * 127, which 16 bits hold.
+// subtracted in the end; sums may wrap around on the way and come back. AVX2 multiplies |w| by x with w's sign: pairs
+// of products stay below 2 * 128 * 127, which 16 bits hold.
 #pragma once
 
 #include "tenon/sdk/cpu/vector.h"
@@ -18,8 +18,8 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// Bytes::load_first(p, n) reads the first n bytes and makes the others zeros under AVX-512 VNNI. Elsewhere it reads all kCount:
-// rows are whole registers there.
+// Bytes::load_first(p, n) reads the first n bytes and makes the others zeros under AVX-512 VNNI. Elsewhere it reads
+// all kCount: rows are whole registers there.
 #if defined(__AVX512VNNI__)
 
 struct Bytes {

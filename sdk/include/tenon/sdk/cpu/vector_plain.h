@@ -1,5 +1,5 @@
-// This is the vocabulary of vector.h in plain code: any number of lanes is an array. Loops over it are written so that compilers
-// make vectors of them where the base machine has any.
+// This is the vocabulary of vector.h in plain code: any number of lanes is an array. Loops over it are written so that
+// compilers make vectors of them where the base machine has any.
 #pragma once
 
 #include "tenon/sdk/cpu/vector_types.h"
@@ -167,8 +167,8 @@ inline void transpose(Floats<N> (&row)[N]) {
   }
 }
 
-// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale and nibble
-// must be exact, so that it makes no difference whether they are fused with the shift.
+// Returns the weights (nibble - First) * scale + shift of the low or high nibbles of sixteen bytes. Products of scale
+// and nibble must be exact, so that it makes no difference whether they are fused with the shift.
 template <int First = 0>
 class Nibbles {
  public:

@@ -16,16 +16,16 @@
 //
 // The naive twin is quantization_int16_test.cc.
 //
-// A product is always summed in the same order. For each 32 k in growing order an exact integer, below 2^31, goes into the
-// sum as steps 2 and 3 of packed_products.h say. WideBlock has three: its scale has the 256, and low bytes times low ones,
-// divided by 256, are added once all is in f32.
+// A product is always summed in the same order. For each 32 k in growing order an exact integer, below 2^31, goes into
+// the sum as steps 2 and 3 of packed_products.h say. WideBlock has three: its scale has the 256, and low bytes times
+// low ones, divided by 256, are added once all is in f32.
 //
-// A single row of x multiplies each block as it is made. For several, kBlocksAtOnce blocks are made first and then meet all
-// rows, kMostWideRows at a time.
+// A single row of x multiplies each block as it is made. For several, kBlocksAtOnce blocks are made first and
+// then meet all rows, kMostWideRows at a time.
 //
-// An example: a row of x times a matrix of 4 bits in groups of 64, under AVX-512 VNNI. 32 k of 16 rows are four loads of
-// 64 codes' pairs, 12 operations that make 8 vectors of codes, 16 dot products, and some 7 operations for the scales: 35
-// for 512 weights, where unpacking to floats takes 3 for 16.
+// An example: a row of x times a matrix of 4 bits in groups of 64, under AVX-512 VNNI. 32 k of 16 rows are four loads
+// of 64 codes' pairs, 12 operations that make 8 vectors of codes, 16 dot products, and some 7 operations for the
+// scales: 35 for 512 weights, where unpacking to floats takes 3 for 16.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@
 namespace tenon::sdk::cpu {
 namespace {
 
-// Registers allow this many rows of x at a time: each row has two sums of integers, or four in a WideBlock, of which half as many rows
-// are taken.
+// Registers allow this many rows of x at a time: each row has two sums of integers, or four in a
+// WideBlock, of which half as many rows are taken.
 #if defined(__AVX512VNNI__)
 constexpr uint32_t kMostWideRows = 8;
 #else
@@ -66,13 +66,15 @@ struct ChosenBlock {
   RowWords word[8];   // (step)
 };
 
-// A halves block has 32 k of kSide rows of weights, of which either 16 have a scale of their own besides. Their codes have 4 bits.
+// A halves block has 32 k of kSide rows of weights, of which either 16 have a scale of
+// their own besides. Their codes have 4 bits.
 struct HalvesBlock : PackedBlock<1> {
   RowFloats half_scale[2];
 };
 
-// A type with these members is a format of packed weights for x in 16 bits. A value of the type is one unit for kSide of its rows. A
-// format may have kRowScales = true besides: a group begins with an f32 for each row, which the row's sum is multiplied by.
+// A type with these members is a format of packed weights for x in 16 bits. A value of the type is one unit
+// for kSide of its rows. A format may have kRowScales = true besides: a group begins with an f32 for each
+// row, which the row's sum is multiplied by.
 template <class W>
 concept WideWeights = requires(const PackedUnit& unit, const W w, uint32_t b) {
   W{unit};
@@ -107,8 +109,8 @@ struct RowBlocks {
   const int16_t* words(uint32_t r) const { return x.words + block(r) * kInt8Block; }
 };
 
-// Multiplies the codes of a block, less Offset each, by the high bytes of R rows of x and by the low ones. Rows take turns, so
-// that no dot product waits for the one before it.
+// Multiplies the codes of a block, less Offset each, by the high bytes of R rows of x and by the low ones. Rows take
+// turns, so that no dot product waits for the one before it.
 template <int Offset, uint32_t R>
 struct ByteDots {
   RowInts high[R], low[R];
@@ -211,8 +213,8 @@ struct OffsetCodes {
     for (uint8_t& b : byte) b = kOffset;
   }
 };
-// Each half is exact in f32, too: below 2^24. What the codes have too much in the first one is a product of its own, and in the
-// second what is left of the whole.
+// Each half is exact in f32, too: below 2^24. What the codes have too much in the first one is a product of its own,
+// and in the second what is left of the whole.
 template <int Offset, uint32_t R>
 [[gnu::always_inline]] inline void dot_block(const HalvesBlock& w, const RowBlocks<R>& x, RowFloats (&sums)[R]) {
   static constexpr OffsetCodes<Offset> kOffsets;
@@ -268,7 +270,8 @@ constexpr uint32_t used_blocks(const Int16Rows& x) {
   return (x.k + kInt8Block - 1) / kInt8Block;
 }
 
-// Multiplies row `row` of x. Like multiply_many_rows() it is a function of its own, so that the loop has the registers to itself.
+// Multiplies row `row` of x. Like multiply_many_rows() it is a function of its own, so
+// that the loop has the registers to itself.
 template <WideWeights F>
 [[gnu::noinline]] RowFloats multiply_one_row(const WideTile& tile, const Int16Rows& x, uint32_t row) {
   RowFloats sum[1] = {RowFloats::zeros()};
@@ -293,7 +296,8 @@ struct BlockSpan {
   uint32_t first, count;
 };
 
-// Each R rows from `row` to before `rows` take the blocks in; `row` and `sums` go on to the rows that are left, fewer than R.
+// Each R rows from `row` to before `rows` take the blocks in; `row` and `sums` go on
+// to the rows that are left, fewer than R.
 template <uint32_t R, int Offset, bool Minima, class Block>
 inline void add_blocks(BlockSpan<Block> w, const Int16Rows& x, uint32_t& row, uint32_t rows, RowFloats*& sums) {
   for (; row + R <= rows; row += R, sums += R) {
