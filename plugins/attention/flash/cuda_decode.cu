@@ -209,7 +209,7 @@ uint64_t most_splits(const GpuArgs& a, uint64_t span) {
 // warp is a team and has the ring that its multiprocessor has room for: blocks that find no room would begin when
 // others end. Larger clusters would not fill the GPU.
 void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
-  constexpr uint32_t kPairs = 1, kHasClusters = 90;
+  constexpr uint32_t kPairs = 1, kFirstWithClusters = 90;
   const uint32_t blocks = team_blocks(a);
   a.depth = 0;
   const uint32_t unsplit = a.kv.heads * teams_per_kv_head(a) * a.seqs;
@@ -221,7 +221,7 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
     const uint32_t blocks_of_unit = (warps + kWarps * units - 1) / (kWarps * units);
     if (blocks_of_unit > 1) a.depth = blocks_of_unit == 2 ? kDeepest / 2 : kDeepest / 4;
   }
-  a.cluster_log2 = arch >= kHasClusters && a.many_rows == 0 ? kPairs : 0;
+  a.cluster_log2 = arch >= kFirstWithClusters && a.many_rows == 0 ? kPairs : 0;
   const uint32_t cluster = blocks_of_cluster(a);
   a.per_head = ((1u << 31) + a.heads_per_kv - 1) / a.heads_per_kv;
   const uint32_t wanted = a.depth != 0 ? 1 : blocks * units / (a.many_rows != 0 ? unsplit : a.kv.heads);
