@@ -221,6 +221,17 @@ __device__ __forceinline__ uint32_t stage_x(const RowSource& s, const OwnOctets<
   return largest;
 }
 
+// Hands the sum of an octet's group to the sink, times `unit`, if the format needs it; whole warps do. sum: that of the
+// octet, if it is there, else 0.
+template <PackedFormat F, class Sink>
+__device__ __forceinline__ void put_group_sum(uint32_t octet, bool there, float sum, float unit, const Sink& sink) {
+  if constexpr (kNeedsSums<F>) {
+    constexpr uint32_t kLanes = F::kGroup / 8;
+    for (uint32_t d = 1; d < kLanes; d *= 2) sum += __shfl_xor_sync(~0U, sum, d);
+    if (there && lane_id() % kLanes == 0) sink.put_sum(octet / kLanes, sum * unit);
+  }
+}
+
 // Hands octet i of the share to the sink, times `scale` and split; whole warps do. Adds to the lane's total.
 template <PackedFormat F, RowSink Sink>
 __device__ __forceinline__ void put_split(const OwnOctets<F>& own, uint32_t i, float (&v)[8], float scale,
@@ -240,11 +251,7 @@ __device__ __forceinline__ void put_split(const OwnOctets<F>& own, uint32_t i, f
     sink.put_octet(octet, high, low);
   }
   total += sum;
-  if constexpr (kNeedsSums<F>) {
-    constexpr uint32_t kLanes = F::kGroup / 8;
-    for (uint32_t d = 1; d < kLanes; d *= 2) sum += __shfl_xor_sync(~0U, sum, d);
-    if (i < own.count() && lane_id() % kLanes == 0) sink.put_sum(octet / kLanes, sum * kDenormalStep);
-  }
+  put_group_sum<F>(octet, i < own.count(), sum, kDenormalStep, sink);
 }
 
 // These are the quartets of each of three digits, lowest first.
@@ -280,12 +287,7 @@ __device__ __forceinline__ void put_digits(const OwnOctets<F>& own, uint32_t i, 
 #pragma unroll
     for (uint32_t digit = 0; digit < 3; ++digit) sink.put_digit(octet, digit, {first.of[digit], last.of[digit]});
   }
-  if constexpr (kNeedsSums<F>) {
-    constexpr uint32_t kLanes = F::kGroup / 8;
-    float total = static_cast<float>(static_cast<int32_t>(sum));
-    for (uint32_t d = 1; d < kLanes; d *= 2) total += __shfl_xor_sync(~0U, total, d);
-    if (i < own.count() && lane_id() % kLanes == 0) sink.put_sum(octet / kLanes, total);
-  }
+  put_group_sum<F>(octet, i < own.count(), static_cast<float>(static_cast<int32_t>(sum)), 1, sink);
 }
 
 // Returns what a share is multiplied by, given the bits of its lanes' greatest magnitudes, and notes what undoes it.
