@@ -1,6 +1,6 @@
 // This describes a model of one convention in the words of the other: names of tensors, numbers, the order of the rows
-// of Q and K, and what is said of the rope. Of the weights, rows of Q and K change places, and norms that one
-// convention stores less one are added to.
+// of Q and K, and what is said of the rope. Among the weights, rows of Q and K change places, and norms that one
+// convention stores less one have it added.
 #include "family_translation.h"
 
 #include <algorithm>

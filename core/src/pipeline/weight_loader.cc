@@ -245,8 +245,8 @@ void WeightLoader::copy_in_place(const Matrix& matrix, int64_t rows, const SiteG
   }
 }
 
-// A call's bytes, once read, are not wanted again soon. It is reported as progress, unless it was all
-// of a tensor, which comes with every call.
+// Lets go of the bytes of pieces, which nobody reads again soon, and reports them as progress. A piece that is a whole
+// tensor comes with every call, so it is kept and not reported.
 void WeightLoader::release(const std::vector<Piece>& pieces) {
   for (const Piece& p : pieces) {
     if (!p.rows) continue;

@@ -2,17 +2,19 @@
 // of Dao et al., 2023). Its naive twins are exact.cuh, which computes the formula in f32, and AttentionHost::expected()
 // of conformance/attention_host.cc, in f64.
 //
-// A team takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a sequence; eight
-// where the cache has codes) and one split of the positions (splits.cuh). It is a block, whose four warps walk the split in tiles
-// of 16 tokens, two in a turn; every warp has a ring of K and V tiles of its own, filled by asynchronous copies, so the loop has no
-// block-wide barrier. Where sequences are many, nothing is split, and each warp is a team of its own, of up to eight queries. The
-// stages:
+// A team takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a
+// sequence; eight where the cache has codes) and one split of the positions (splits.cuh). It is a block, whose four
+// warps walk the split in tiles of 16 tokens, two in a turn; every warp has a ring of K and V tiles of its own, filled
+// by asynchronous copies, so the loop has no block-wide barrier. Where sequences are many, nothing is split, and each
+// warp is a team of its own, of up to eight queries. The stages:
 //
 //   prime the ring      older keys and values, before the wait if they are stable (decode_team.cuh)
 //   prepare heads       norm, rope and conversion of queries; what the step appends (decode_heads.cuh)
-//   attend              scores, softmax, values, tile after tile (decode_attend.cuh; decode_warp.cuh for up to eight queries)
-//   fold                the warps of a cluster leave their shares in the shared memory of the block that folds them; if a row has more
-//                       splits than that, they go through scratch, and the last of the row's blocks folds all (decode_fold.cuh)
+//   attend              scores, softmax, values, tile after tile (decode_attend.cuh; decode_warp.cuh for up to eight
+//                       queries)
+//   fold                the warps of a cluster leave their shares in the shared memory of the block that folds them; if
+//                       a row has more splits than that, they go through scratch, and the last of the row's blocks
+//                       folds all (decode_fold.cuh)
 //
 // A row's splits follow from its own position alone: a row has the same bits alone, among drafts and in a batch of
 // few rows. A step of more rows than that has blocks enough without splits, or with few. Rows of a sequence whose cuts
@@ -46,8 +48,8 @@ struct Progress {
   uint32_t met = 0;     // it has met others of its cluster so many times
 };
 
-// The team attends to its split, if its queries have so many (`count`), and its cluster
-// folds what all of its teams made of theirs.
+// The team attends to its split, if its queries have so many (`count`), and its cluster folds what all of its teams made
+// of theirs.
 template <class Team>
 __device__ __forceinline__ void attend_and_fold(const Team& team, uint32_t count, Progress& progress) {
   const bool attends = team.split < count;
@@ -71,7 +73,7 @@ __device__ __forceinline__ void attend_and_fold(const Team& team, uint32_t count
   progress.worked |= attends;
   if (meeting.has_others()) ++progress.met;
 }
-// The same where a warp is the team, and its split all that its queries see.
+// Does the same where a warp is the team, and its split all that its queries see.
 template <class Team>
 __device__ __forceinline__ void attend_alone(const Team& team, Progress& progress) {
   prepare_heads(team, progress.worked);

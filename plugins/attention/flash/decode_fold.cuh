@@ -87,7 +87,7 @@ template <uint32_t D>
 __device__ __forceinline__ float sum_of_query(const WarpState<D>& state, uint32_t i) {
   return column_sum(state.sum[i]);
 }
-// One of the lanes that share a query.
+// Says whether the lane is the first of those that share its queries.
 template <uint32_t D>
 __device__ __forceinline__ bool is_first_of_query(const DecodeState<D>&) {
   return threadIdx.x % 4 == 0;
@@ -131,7 +131,8 @@ struct Partials {
 };
 
 // ---- the warps of a cluster: each leaves its share of a query in the block that folds it ----
-// The blocks whose splits are of the same queries take these in turn. A split that is all that its queries see has its block alone.
+// The blocks whose splits are of the same queries take these in turn. A split that is all that its queries see has its
+// block alone.
 template <class Team>
 class Meeting {
  public:
@@ -140,7 +141,7 @@ class Meeting {
   __device__ __forceinline__ Meeting(const Team& t, uint32_t count, uint32_t number)
       : shift_(count > 1 ? t.a.cluster_log2 : 0),
         rank_(t.split & (blocks() - 1)),
-        working_(min(count - (t.split - rank_), blocks())),
+        working_(blocks_of(count, t.split - rank_)),
         own_queries_((t.w.queries + blocks() - 1 - rank_) >> shift_),
         parity_(number % 2),
         met_(cuda::shared_address(t.memory.met)),
@@ -186,14 +187,14 @@ class Meeting {
     }
     __syncthreads();
   }
-  // Returns the sums and four values, from dimension d on, that a warp of the
-  // cluster has left of the block's i-th query.
+  // Returns the sums and four values, from dimension d on, that a warp of the cluster has left of the block's i-th
+  // query.
   __device__ __forceinline__ void take(uint32_t warp, uint32_t i, uint32_t d, float2& sums, float4& values) const {
     const char* share = own_.at(warp, i);
     sums = *reinterpret_cast<const float2*>(share + Own::kSumsAt);
     values = *reinterpret_cast<const float4*>(share + d * sizeof(float));
   }
-  // So many blocks have splits of a query that has `count`.
+  // Returns how many blocks have a split of queries that have `count`. first: the number of the first block's.
   __device__ __forceinline__ uint32_t blocks_of(uint32_t count, uint32_t first) const {
     return min(count - first, blocks());
   }

@@ -10,13 +10,14 @@
 
 namespace tenon::flash {
 
-inline constexpr uint32_t kStaticBytes = 1024;  // so many the kernel has at most besides a team's memory
-inline constexpr uint32_t kCodedBlockBytes =
-    (75 << 10) - kStaticBytes;  // as many such blocks as kCodedBlocks fit on a multiprocessor
+// The kernel has at most so many bytes of shared memory besides its teams'.
+inline constexpr uint32_t kStaticBytes = 1024;
+// As many blocks as kCodedBlocks fit on a multiprocessor if a team takes no more.
+inline constexpr uint32_t kCodedBlockBytes = (75 << 10) - kStaticBytes;
 
-// Warps leave what they make of a query, each of its part of the keys and values, in the shared memory of the
-// block that folds it: [warp of the cluster][query of the block] rows of D sums of weighted values, the
-// greatest score and the sum of the weights.
+// Warps leave what they make of a query, each of its part of the keys and values, in the shared memory of the block that
+// folds it: [warp of the cluster][query of the block] rows of D sums of weighted values, the greatest score and the sum
+// of the weights.
 template <uint32_t D>
 struct Shares {
   static constexpr uint32_t kBytes = (D + 2) * sizeof(float);

@@ -46,7 +46,7 @@ class Barrier {
   static __device__ __forceinline__ void arrive_in_cluster(uint32_t there) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
   }
-  // Arrives and announces so many bytes, which bulk copies of this phase bring.
+  // Arrives and announces so many bytes, which bulk copies and store_in_cluster() bring in this phase.
   __device__ __forceinline__ void arrive_expecting(uint32_t bytes) const {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address_), "r"(bytes) : "memory");
   }

@@ -1,4 +1,4 @@
-// This gives the cluster that a block is in (op.h: Grid::cluster), whose blocks read each other's shared memory.
+// This gives the cluster that a block is in (op.h: Grid::cluster), whose blocks reach each other's shared memory.
 // It is CUDA's own functions and not its cooperative groups, whose headers take longer to compile than a kernel.
 #pragma once
 
