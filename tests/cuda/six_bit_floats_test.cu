@@ -8,40 +8,37 @@
 namespace tenon::test {
 namespace {
 
-// Calls f(k-step, second pair, odd) for the 16 codes of a row that share an upper word.
-template <class F>
-void each_place(const F& f) {
+template <class SmallFloat>
+void expect_codes_of_e4m3() {
+  using Weights = cuda::SixBitFloats<SmallFloat>;
+  for (uint32_t code = 0; code < 64; ++code) {
+    EXPECT_EQ(Weights::narrowed(Weights::widened(code)), code);
+    EXPECT_EQ((sdk::SmallFloat<4, 3>::value(Weights::widened(code)) * Weights::kUnit), SmallFloat::value(code)) << code;
+  }
+  typename Weights::Words taken{};
   for (uint32_t step = 0; step < 4; ++step) {
-    for (uint32_t second = 0; second < 2; ++second) {
-      for (uint32_t odd = 0; odd < 2; ++odd) f(step, second, odd);
+    for (uint32_t place = 0; place < 4; ++place) {
+      typename Weights::Words all{};
+      Weights::add(all, step, Weights::widened(63) << 8 * place);
+      int bits = 0;
+      for (uint32_t i = 0; i < 3; ++i) {
+        bits += std::popcount(all.of[i]);
+        EXPECT_EQ(all.of[i] & taken.of[i], 0) << step << place;
+        taken.of[i] |= all.of[i];
+      }
+      EXPECT_EQ(bits, 6) << step << place;
+      for (uint32_t code = 0; code < 64; ++code) {
+        typename Weights::Words words{~all.of[0], ~all.of[1], ~all.of[2]};  // the bits of other codes do not matter
+        Weights::add(words, step, Weights::widened(code) << 8 * place);
+        EXPECT_EQ(Weights::quartet(words, step) >> 8 * place & 0xff, Weights::widened(code)) << code;
+      }
     }
   }
 }
 
-template <class SmallFloat>
-void expect_halves() {
-  using Weights = cuda::SixBitFloats<SmallFloat>;
-  uint32_t lower[2] = {}, upper = 0;  // these are the bits taken so far; lower: by 32 k
-  each_place([&](uint32_t step, uint32_t second, uint32_t odd) {
-    typename Weights::Words all{};
-    Weights::add(all, step, second, odd, 63);
-    EXPECT_EQ(std::popcount(all.lower), 4);
-    EXPECT_EQ(std::popcount(all.upper), 2);
-    EXPECT_EQ(all.lower & lower[step / 2], 0) << step << second << odd;
-    EXPECT_EQ(all.upper & upper, 0) << step << second << odd;
-    lower[step / 2] |= all.lower;
-    upper |= all.upper;
-    for (uint32_t code = 0; code < 64; ++code) {
-      typename Weights::Words words{~all.lower, ~all.upper};  // the bits of other codes do not matter
-      Weights::add(words, step, second, odd, code);
-      EXPECT_EQ(Weights::halves(words, step, second) >> (16 * odd) & 0xffff, SmallFloat::half_bits(code)) << code;
-    }
-  });
-}
-
-TEST(SixBitFloats, OfAWordAreTheHalvesOfTheirCodes) {
-  expect_halves<sdk::SmallFloat<3, 2>>();
-  expect_halves<sdk::SmallFloat<2, 3>>();
+TEST(SixBitFloats, LieAsCodesOfE4m3) {
+  expect_codes_of_e4m3<sdk::SmallFloat<3, 2>>();
+  expect_codes_of_e4m3<sdk::SmallFloat<2, 3>>();
 }
 
 }  // namespace

@@ -57,16 +57,22 @@ using UnsignedWeights = std::conditional_t<
     std::conditional_t<kBits == 6, Sixes<0>,
                        std::conditional_t<kBits == 5, FiveBits<0>, HalfBytes<(kBits > 4 ? 4 : kBits), 0>>>>;
 
-// Two numbers of e4m3 become halves. Since sm_89 that is an instruction.
-__device__ __forceinline__ uint32_t halves_of_e4m3(uint32_t codes) {
+// Four numbers of e4m3 become halves, two a register. Since sm_89 that is an instruction each.
+__device__ __forceinline__ void halves_of_e4m3(uint32_t codes, uint32_t& first, uint32_t& last) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  uint32_t halves = 0;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(static_cast<uint16_t>(codes)));
-  return halves;
+  asm("{.reg .b16 first, last;\n"
+      "mov.b32 {first, last}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, first;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, last;}"
+      : "=r"(first), "=r"(last)
+      : "r"(codes));
 #else
-  const uint32_t bytes = __byte_perm(codes, 0, 0x4140);
-  const uint32_t bits = (bytes << 7 & 0x3f803f80) | (bytes << 8 & 0x80008000);  // 256 times too small
-  return detail::as_bits(__hmul2(detail::as_halves(bits), __float2half2_rn(256)));
+  const auto halves = [&](uint32_t bytes) {
+    const uint32_t bits = (bytes << 7 & 0x3f803f80) | (bytes << 8 & 0x80008000);  // 256 times too small
+    return detail::as_bits(__hmul2(detail::as_halves(bits), __float2half2_rn(256)));
+  };
+  first = halves(__byte_perm(codes, 0, 0x4140));
+  last = halves(__byte_perm(codes, 0, 0x4342));
 #endif
 }
 
@@ -74,194 +80,324 @@ __device__ __forceinline__ uint32_t halves_of_e4m3(uint32_t codes) {
 struct E4m3Weights : Bytes<0> {
   static constexpr bool kIntegers = false;
   static constexpr float kUnit = 1;
-  static __device__ float value(uint32_t q) { return from_half<__half>(halves_of_e4m3(q) & 0xffff); }
+  static __device__ float value(uint32_t q) {
+    uint32_t first = 0, last = 0;
+    halves_of_e4m3(q, first, last);
+    return from_half<__half>(first & 0xffff);
+  }
 
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
 #pragma unroll
-    for (uint32_t row = 0; row < 2; ++row) {
-      a[row] = halves_of_e4m3(word(step, row));
-      a[row + 2] = halves_of_e4m3(word(step, row) >> 16);
-    }
+    for (uint32_t row = 0; row < 2; ++row) halves_of_e4m3(word(step, row), a[row], a[row + 2]);
   }
 };
 
-// Small floats of 6 bits are two planes, so that a shift and a mask of either put their bits where a half has them: of
-// a code the lower four bits, [lane][32 k][row g, row g + 8] u32, then its sign and the bit below that, [lane][row g,
-// row g + 8] u32. Both halves of a word are alike, for k0 and k0 + 2 of its k-steps and for k0 + 1 and k0 + 3.
+// Small floats of 6 bits lie as the codes of e4m3 that stand for the same numbers but for a factor, since those become
+// halves by an instruction. A byte of such a code has two bits that are always zero. Of the four k-steps of a row, three
+// are a word each, four codes in bytes as E4m3Weights has them; the fourth one's bits are in the two free bits of every
+// byte, and three rotations put them where they belong. In memory a lane has the first two words of rows g and g + 8,
+// [lane][row][2] u32, then the third, [lane][row] u32.
 template <class SmallFloat>
 struct SixBitFloats {
   static_assert(SmallFloat::kBits == 6);
   static constexpr bool kIntegers = false, kStaggered = false;
   static constexpr int kBias = 0;
-  static constexpr float kUnit = SmallFloat::kUnit;
-  static constexpr uint32_t kLower = 512, kBytes = kLower + 256;
+  static constexpr float kUnit = 1U << (sdk::SmallFloat<4, 3>::kBias - SmallFloat::kBias);
+  static constexpr uint32_t kFirstTwo = 512, kBytes = kFirstTwo + 256;
   static __device__ float value(uint32_t q) { return SmallFloat::value(q); }
 
-  // These words of a row have its codes of a k-step.
+  // The codes of a row's four k-steps.
   struct Words {
-    uint32_t lower, upper;
+    uint32_t of[3];
   };
-  // Returns two codes as the two halves of a register, which have the numbers / kUnit.
-  // `step` is one of 64 k; `second` means k0 + 2 and k0 + 3.
-  static constexpr __host__ __device__ uint32_t halves(const Words& w, uint32_t step, uint32_t second) {
-    constexpr uint32_t kBoth = 0x00010001, kNibble = (15U << kFirstBit) * kBoth,
-                       kPair = (1U << (kFirstBit + 4) | 0x8000U) * kBoth;
-    return (rotated(w.lower, kFirstBit - lower_bit(step, second)) & kNibble) |
-           (rotated(w.upper, kFirstBit + 4 - upper_bit(step, second)) & kPair);
+  // Returns four codes of e4m3, a byte each: those of a k-step.
+  static constexpr __host__ __device__ uint32_t quartet(const Words& w, uint32_t step) {
+    if (step < 3) return w.of[step] & kCode;
+    uint32_t codes = 0;
+    for (uint32_t i = 0; i < 3; ++i) codes |= rotated(w.of[i], holes(i).left) & holes(i).bits;
+    return codes;
   }
-  // Adds a code to words that are zero there. `odd` means k0 + 1 or k0 + 3.
-  static constexpr __host__ __device__ void add(Words& w, uint32_t step, uint32_t second, uint32_t odd, uint32_t q) {
-    const uint32_t bit = 16 * odd + upper_bit(step, second);
-    w.lower |= (q & 15) << (16 * odd + lower_bit(step, second));
-    w.upper |= rotated(q >> 4 & 1, bit) | rotated(q >> 5 & 1, bit + kToSign);
+  // Adds a k-step's four codes to words that are zero there.
+  static constexpr __host__ __device__ void add(Words& w, uint32_t step, uint32_t codes) {
+    if (step < 3) {
+      w.of[step] |= codes;
+      return;
+    }
+    for (uint32_t i = 0; i < 3; ++i) w.of[i] |= rotated(codes & holes(i).bits, 32 - holes(i).left);
+  }
+  // Returns the code of e4m3 for a code of 6 bits, and the other way round.
+  static constexpr __host__ __device__ uint32_t widened(uint32_t q) { return (q & 32) << 2 | (q & 31) << kFirstBit; }
+  static constexpr __host__ __device__ uint32_t narrowed(uint32_t code) {
+    return (code >> 2 & 32) | (code >> kFirstBit & 31);
   }
 
   __device__ __forceinline__ void load(uint32_t address) {
-    lower_ = load_shared(address + 16 * lane_id());
-    upper_ = load_shared_8(address + kLower + 8 * lane_id());
+    const uint4 two = load_shared(address + 16 * lane_id());
+    const uint2 third = load_shared_8(address + kFirstTwo + 8 * lane_id());
+    rows_[0] = {two.x, two.y, third.x};
+    rows_[1] = {two.z, two.w, third.y};
   }
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
-    const Words g = {step < 2 ? lower_.x : lower_.z, upper_.x}, g8 = {step < 2 ? lower_.y : lower_.w, upper_.y};
 #pragma unroll
-    for (uint32_t second = 0; second < 2; ++second) {
-      a[2 * second] = halves(g, step, second);
-      a[2 * second + 1] = halves(g8, step, second);
+    for (uint32_t row = 0; row < 2; ++row) halves_of_e4m3(quartet(rows_[row], step), a[row], a[row + 2]);
+  }
+
+  static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
+    const auto* two = reinterpret_cast<const uint32_t*>(from + 16 * lane);
+    const auto* third = reinterpret_cast<const uint32_t*>(from + kFirstTwo + 8 * lane);
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t row = i / 8;
+      const uint32_t codes = quartet({two[2 * row], two[2 * row + 1], third[row]}, 2 * block + i / 4 % 2);
+      q[row][i % 8] = narrowed(codes >> 8 * (i % 4));
+    }
+  }
+  static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
+    const uint32_t block = k / 32, lane = lane_offset(row, k) / 16;
+    Words taken{}, added{};
+    for (uint32_t half = 0; half < 2; ++half) {
+      uint32_t codes = 0;
+      for (uint32_t i = 0; i < 4; ++i) codes |= widened(q[4 * half + i]) << 8 * i;
+      add(taken, 2 * block + half, kCode);
+      add(added, 2 * block + half, codes);
+    }
+    auto* two = reinterpret_cast<uint32_t*>(to + 16 * lane + row / 8 * 8);
+    auto* third = reinterpret_cast<uint32_t*>(to + kFirstTwo + 8 * lane + row / 8 * 4);
+    for (uint32_t i = 0; i < 3; ++i) {
+      uint32_t& word = i < 2 ? two[i] : *third;
+      word = (word & ~taken.of[i]) | added.of[i];
+    }
+  }
+
+ private:
+  // The lower five bits of a code begin at kFirstBit of a byte.
+  static constexpr uint32_t kMantissa = 10 - SmallFloat::kShift, kFirstBit = 3 - kMantissa, kBytesOfWord = 0x01010101;
+  static constexpr uint32_t kCode = (0x80 | 31 << kFirstBit) * kBytesOfWord;
+  static_assert(kMantissa == 2 || kMantissa == 3);
+  // Free bits of a word, rotated to the left, are `bits` of the codes of the fourth k-step. e3m2 leaves bits 0 and 6
+  // free, e2m3 bits 5 and 6.
+  struct Holes {
+    uint32_t left, bits;
+  };
+  static constexpr __host__ __device__ Holes holes(uint32_t i) {
+    constexpr bool kTwo = kMantissa == 2;
+    if (i == 0) return {kTwo ? 31 : 2, (kTwo ? 0xa0 : 0x81) * kBytesOfWord};
+    if (i == 1) return {kTwo ? 3 : 30, (kTwo ? 0x0a : 0x18) * kBytesOfWord};
+    return {kTwo ? 4 : 28, (kTwo ? 0x14 : 0x06) * kBytesOfWord};
+  }
+
+  static constexpr __host__ __device__ uint32_t rotated(uint32_t word, uint32_t left) {
+    return word << left | word >> (32 - left);
+  }
+
+  Words rows_[2];  // g, g + 8
+};
+
+// Codes of 4 bits choose out of the 16 numbers Book::value(code). Of some books eight numbers are those of e4m3 and the
+// other eight, whose codes have bit 3, are the same with the other sign.
+template <class Book>
+constexpr bool is_book_of_e4m3() {
+  using E4m3 = sdk::SmallFloat<4, 3>;
+  for (uint32_t code = 0; code < 8; ++code) {
+    const float number = Book::value(code);
+    if (number < 0 || E4m3::value(E4m3::nearest(number)) != number || Book::value(code + 8) != -number) return false;
+  }
+  return true;
+}
+
+// Returns 0, which the compiler does not know: a constant plus this stays in a register. Of two constants an instruction
+// takes one as it is; the other would be made anew each time.
+__device__ __forceinline__ uint32_t unknown_zero() {
+  uint32_t lane = 0, multiprocessor = 0;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  asm("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+  return (lane + multiprocessor) >> 16;
+}
+// Returns the lower three of each four bits. The compiler would shift the plain expression first, and mask it twice.
+__device__ __forceinline__ uint32_t lower_three_bits(uint32_t word) {
+  uint32_t bits = 0;
+  asm("and.b32 %0, %1, 0x77777777;" : "=r"(bits) : "r"(word));
+  return bits;
+}
+
+// A permutation of bytes looks up four magnitudes in e4m3. The order is [lane][32 k][row g, row g + 8] u32; of the u32,
+// the lower three bits of each four are magnitudes, of k0 to k0 + 3 of the first k-step and then of the second. Bits 7 of
+// the bytes are the signs of the first k-step, bits 3 those of the second.
+template <class Book>
+struct BookOfE4m3 {
+  static constexpr bool kIntegers = false, kStaggered = false;
+  static constexpr int kBias = 0;
+  static constexpr float kUnit = 1;
+  static constexpr uint32_t kBytes = 512;
+  static __device__ float value(uint32_t q) { return Book::value(q); }
+
+  __device__ __forceinline__ void load(uint32_t address) {
+    const uint4 v = load_shared(address + 16 * lane_id());
+    first_ = magnitudes(0) + unknown_zero();
+    words_[0][0] = v.x;
+    words_[0][1] = v.y;
+    words_[1][0] = v.z;
+    words_[1][1] = v.w;
+  }
+  template <uint32_t kWith = 0>
+  __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
+    constexpr uint32_t kLast = magnitudes(4);
+#pragma unroll
+    for (uint32_t row = 0; row < 2; ++row) {
+      const uint32_t word = words_[step / 2][row], second = step % 2;
+      const uint32_t four = permuted_bytes(first_, kLast, lower_three_bits(word) >> 16 * second);
+      halves_of_e4m3(four | (word << 4 * second & kSigns), a[row], a[row + 2]);
     }
   }
 
   static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
-    const auto* lower = reinterpret_cast<const uint32_t*>(from + 16 * lane + 8 * block);
-    const auto* upper = reinterpret_cast<const uint32_t*>(from + kLower + 8 * lane);
+    const auto* words = reinterpret_cast<const uint32_t*>(from + 16 * lane + 8 * block);
     for (uint32_t i = 0; i < 16; ++i) {
-      const uint32_t row = i / 8, step = 2 * block + i / 4 % 2;
-      const uint32_t half = halves({lower[row], upper[row]}, step, i / 2 % 2) >> (16 * (i % 2));
-      q[row][i % 8] = (half >> kFirstBit & 31) | (half >> 10 & 32);
+      const uint32_t word = words[i / 8], j = i % 8;
+      q[i / 8][j] = (word >> 4 * j & 7) | (word >> sign_bit(j) & 1) << 3;
     }
   }
   static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
-    const uint32_t block = k / 32;
-    Words added{};
-    uint32_t taken = 0;
-    for (uint32_t i = 0; i < 8; ++i) {
-      Words all{};
-      add(all, 2 * block + i / 4, i / 2 % 2, i % 2, 63);
-      taken |= all.upper;
-      add(added, 2 * block + i / 4, i / 2 % 2, i % 2, q[i]);
-    }
-    *reinterpret_cast<uint32_t*>(to + lane_offset(row, k) + 8 * block + row / 8 * 4) = added.lower;
-    uint32_t& upper = *reinterpret_cast<uint32_t*>(to + kLower + lane_offset(row, k) / 2 + row / 8 * 4);
-    upper = (upper & ~taken) | added.upper;
+    uint32_t word = 0;
+    for (uint32_t i = 0; i < 8; ++i) word |= (q[i] & 7) << 4 * i | (q[i] >> 3 & 1) << sign_bit(i);
+    *reinterpret_cast<uint32_t*>(to + lane_offset(row, k) + k / 32 * 8 + row / 8 * 4) = word;
   }
 
  private:
-  // A half has the lower four bits from kFirstBit on, then the fifth, and the sign at the top.
-  static constexpr uint32_t kFirstBit = SmallFloat::kShift, kToSign = 15 - (kFirstBit + 4);
-  static_assert(kToSign == 3 || kToSign == 4);
-
-  static constexpr __host__ __device__ uint32_t rotated(uint32_t word, uint32_t left) {
-    return left % 32 == 0 ? word : word << left % 32 | word >> (32 - left % 32);
-  }
-  // These say at which bit of a half of a word the lower bits of a code begin, and where the first of its upper two is.
-  // The upper two are kToSign apart: such pairs fill a word, of which the last may go on in the next half.
-  static constexpr __host__ __device__ uint32_t lower_bit(uint32_t step, uint32_t second) {
-    return 8 * (step % 2) + 4 * second;
-  }
-  static constexpr __host__ __device__ uint32_t upper_bit(uint32_t step, uint32_t second) {
-    const uint32_t n = 2 * step + second;
-    return kToSign == 3 ? 2 * n : n + n / 4 * 4;
+  static constexpr uint32_t kSigns = 0x80808080;
+  // Returns where the sign of the i-th of 8 k is.
+  static __device__ uint32_t sign_bit(uint32_t i) { return 8 * (i % 4) + (i < 4 ? 7 : 3); }
+  // Returns the codes in e4m3 of four numbers, from that of `code` on.
+  static constexpr __host__ __device__ uint32_t magnitudes(uint32_t code) {
+    uint32_t bytes = 0;
+    for (uint32_t i = 0; i < 4; ++i) bytes |= sdk::SmallFloat<4, 3>::nearest(Book::value(code + i)) << 8 * i;
+    return bytes;
   }
 
-  uint4 lower_;
-  uint2 upper_;
+  uint32_t words_[2][2];  // [32 k][row g, row g + 8]
+  uint32_t first_;
 };
 
-// This lays out codes of 4 bits of a Book: 16 numbers Book::value(code), which products round to fp16. The order
-// is [lane][a u32 a k-step]; of the u32, bits 0-3 and 4-7 are (row g, k0) and (row g, k0 + 1), 8-15 the same of
-// row g + 8, and the upper half has k0 + 2 and k0 + 3. So each byte is two codes of a register of an A fragment.
-// Every other k-step looks them up in a table of all bytes in shared memory, of which sixteen copies lie side by
-// side, one for two lanes, so that few lanes wait for each other; the others permute bytes, so that shared
-// memory and arithmetic have as much to do.
+// Numbers of other books are rounded to fp16. Where x is digits they are integers, by permutations alone. The order is
+// [lane][32 k][row g, row g + 8] u32; of the u32, each byte has two codes of a register of an A fragment: k 0 and 1, 4 and 5, 2
+// and 3, 6 and 7. Two of four k-steps look bytes up in a table in shared memory, of which sixteen copies lie side by
+// side, one for two lanes, so that few lanes wait for each other; the others permute bytes, so that shared memory and
+// arithmetic have as much to do.
 template <class Book>
-struct BookWeights {
+struct BookOfHalves {
   static constexpr bool kIntegers = false, kStaggered = false;
   static constexpr int kBias = 0;
   static constexpr float kUnit = 1;
   static constexpr uint32_t kBytes = 512, kCopies = 16, kTableBytes = 256 * kCopies * 4;
-  static __device__ float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
+  static constexpr float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
+
+  // Returns the greatest power of two, 1 at most, of which all numbers are multiples; 0 if such multiples take more than
+  // two bytes.
+  static constexpr float quartet_unit() {
+    for (float unit = 1; unit > 1e-9F; unit /= 2) {
+      bool whole = true;
+      for (uint32_t code = 0; code < 16; ++code) {
+        const float multiple = value(code) / unit;
+        if (multiple < -32768 || multiple > 32767) return 0;
+        whole = whole && static_cast<float>(static_cast<int>(multiple)) == multiple;
+      }
+      if (whole) return unit;
+    }
+    return 0;
+  }
+  static constexpr bool takes_two_bytes() {
+    for (uint32_t code = 0; code < 16; ++code) {
+      if (value(code) < -128 * kQuartetUnit || value(code) > 127 * kQuartetUnit) return true;
+    }
+    return false;
+  }
+  static constexpr float kQuartetUnit = quartet_unit();
+  static constexpr bool kTwoBytes = takes_two_bytes();
 
   // All threads of a block call it, and then wait for each other.
   static __device__ void make_table() {
     for (uint32_t i = threadIdx.x; i < 256 * kCopies / 4; i += blockDim.x) {
-      uint32_t of_bytes[4];
-      permute(i / (kCopies / 4), of_bytes);
-      reinterpret_cast<uint4*>(table())[i] = {of_bytes[0], of_bytes[0], of_bytes[0], of_bytes[0]};
+      const uint32_t entry = pairs(i / (kCopies / 4), 0, 0);
+      reinterpret_cast<uint4*>(table())[i] = {entry, entry, entry, entry};
     }
   }
-  __device__ __forceinline__ void load(uint32_t address) { words_ = load_shared(address + 16 * lane_id()); }
+  __device__ __forceinline__ void load(uint32_t address) {
+    const uint4 v = load_shared(address + 16 * lane_id());
+    words_[0][0] = v.x;
+    words_[0][1] = v.y;
+    words_[1][0] = v.z;
+    words_[1][1] = v.w;
+  }
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
-    const uint32_t word[4] = {words_.x, words_.y, words_.z, words_.w};  // by k-step
-    step % 2 == 0 ? look_up(word[step], a) : permute(word[step], a);
-  }
-
-  static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
-    const uint2 words = *reinterpret_cast<const uint2*>(from + lane * 16 + block * 8);
-    for (uint32_t i = 0; i < 16; ++i) {
-      const uint32_t row = i / 8, j = i % 4, word = i / 4 % 2 == 0 ? words.x : words.y;
-      q[row][i % 8] = word >> (j / 2 * 16 + 8 * row + j % 2 * 4) & 15;
-    }
-  }
-  static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
-    to += lane_offset(row, k) + k / 32 * 8 + row / 8;
-    for (uint32_t i = 0; i < 8; i += 2) {
-      to[i / 4 * 4 + i % 4] = static_cast<uint8_t>((q[i] & 15) | (q[i + 1] & 15) << 4);
-    }
-  }
-
- private:
-  // A byte gives two registers of an A fragment, from the table.
-  static __device__ __forceinline__ void look_up(uint32_t word, uint32_t (&a)[4]) {
     constexpr uint32_t kEntry = 4 * kCopies, kByte = 0x4440;  // kEntry: bytes of a byte's copies
     const uint32_t own = shared_address(table()) + lane_id() % kCopies * 4;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) a[i] = load_shared_4(__byte_perm(word, 0, kByte + i) * kEntry + own);
-  }
-  // Does the same without the table. A permutation of bytes looks up four codes of 3
-  // bits, and bit 3 chooses between two of them.
-  static __device__ __forceinline__ void permute(uint32_t word, uint32_t (&a)[4]) {
-    const uint32_t in_upper = word << 4;  // bits 3 of even codes go where odd ones have theirs: at the top of bytes
-    const uint32_t choice[2] = {permuted_bytes(word, in_upper, 0x9d8c), permuted_bytes(word, in_upper, 0xbfae)};
-    const uint32_t codes = word & 0x77777777;
-    constexpr Halves kHalves = halves();
-#pragma unroll
-    for (uint32_t i = 0; i < 2; ++i) {
-      const uint32_t four = codes >> 16 * i;
-      uint32_t bytes[2] = {};  // the lower bytes of four halves, the upper ones
-#pragma unroll
-      for (uint32_t part = 0; part < 2; ++part) {
-        const uint32_t(&of)[4] = kHalves.bytes[part];
-        if ((of[0] | of[1] | of[2] | of[3]) == 0) continue;
-        const uint32_t first = permuted_bytes(of[0], of[1], four), last = permuted_bytes(of[2], of[3], four);
-        bytes[part] = (first & ~choice[i]) | (last & choice[i]);
-      }
-      a[2 * i] = __byte_perm(bytes[0], bytes[1], 0x5140);
-      a[2 * i + 1] = __byte_perm(bytes[0], bytes[1], 0x7362);
+    for (uint32_t i = 0; i < 4; ++i) {
+      const uint32_t word = words_[step / 2][i % 2], second = step % 2, last = i / 2;
+      a[i] = step < 2 ? load_shared_4(__byte_perm(word, 0, kByte + 2 * last + second) * kEntry + own)
+                      : pairs(word, last, second);
     }
   }
-  // These are the lower bytes of the 16 numbers as halves, four a word, and the upper ones.
-  struct Halves {
-    uint32_t bytes[2][4];
+  __device__ __forceinline__ void quartets(bool last, uint32_t (&high)[4], uint32_t (&low)[4]) const {
+#pragma unroll
+    for (uint32_t i = 0; i < 4; ++i) {
+      const Four four(words_[i / 2][i % 2], last ? 1 : 0);
+      high[i] = four.look_up(plane<true>(kTwoBytes ? 1 : 0));
+      if constexpr (kTwoBytes) low[i] = four.look_up(plane<true>(0));
+    }
+  }
+
+  static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
+    const auto* words = reinterpret_cast<const uint32_t*>(from + 16 * lane + 8 * block);
+    for (uint32_t i = 0; i < 16; ++i) q[i / 8][i % 8] = words[i / 8] >> first_bit(i % 8) & 15;
+  }
+  static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
+    uint32_t word = 0;
+    for (uint32_t i = 0; i < 8; ++i) word |= (q[i] & 15) << first_bit(i);
+    *reinterpret_cast<uint32_t*>(to + lane_offset(row, k) + k / 32 * 8 + row / 8 * 4) = word;
+  }
+
+ private:
+  // Returns the first bit in its word of the i-th of 8 k.
+  static __device__ uint32_t first_bit(uint32_t i) { return i % 2 * 4 + i / 4 * 8 + i / 2 % 2 * 16; }
+
+  // These are the n-th bytes of the 16 numbers, four a word: as halves or as integers.
+  struct Plane {
+    uint32_t bytes[4];
   };
-  static constexpr __host__ __device__ Halves halves() {
-    Halves all{};
+  template <bool kAsIntegers>
+  static constexpr __host__ __device__ Plane plane(uint32_t n) {
+    Plane all{};
     for (uint32_t code = 0; code < 16; ++code) {
-      const uint32_t bits = sdk::float_to_half(Book::value(code));
-      all.bytes[0][code / 4] |= (bits & 255) << code % 4 * 8;
-      all.bytes[1][code / 4] |= (bits >> 8) << code % 4 * 8;
+      const uint32_t bits = kAsIntegers ? static_cast<uint32_t>(static_cast<int>(value(code) / kQuartetUnit))
+                                        : sdk::float_to_half(Book::value(code));
+      all.bytes[code / 4] |= (bits >> 8 * n & 255) << code % 4 * 8;
     }
     return all;
+  }
+  // These are the first four codes of a word, or the last four. A permutation of bytes looks up four codes of 3 bits,
+  // and bit 3 chooses between two of them.
+  struct Four {
+    uint32_t codes, choice;
+
+    __device__ __forceinline__ Four(uint32_t word, uint32_t last) {
+      const uint32_t in_upper = word << 4;  // bits 3 of even codes go where odd ones have theirs: at the top of bytes
+      choice = permuted_bytes(word, in_upper, last != 0 ? 0xbfae : 0x9d8c);
+      codes = lower_three_bits(word) >> 16 * last;
+    }
+    __device__ __forceinline__ uint32_t look_up(const Plane& of) const {
+      if ((of.bytes[0] | of.bytes[1] | of.bytes[2] | of.bytes[3]) == 0) return 0;
+      const uint32_t first = permuted_bytes(of.bytes[0] + unknown_zero(), of.bytes[1], codes);
+      const uint32_t second = permuted_bytes(of.bytes[2] + unknown_zero(), of.bytes[3], codes);
+      return (first & ~choice) | (second & choice);
+    }
+  };
+  // Returns the halves of k 0 and 1, or of k 4 and 5 (second); with last, two k further on.
+  static __device__ __forceinline__ uint32_t pairs(uint32_t word, uint32_t last, uint32_t second) {
+    const Four four(word, last);
+    return __byte_perm(four.look_up(plane<false>(0)), four.look_up(plane<false>(1)), second != 0 ? 0x7362 : 0x5140);
   }
   // Returns the block's table: two halves for each [byte][copy].
   static __device__ __forceinline__ uint8_t* table() {
@@ -269,8 +405,11 @@ struct BookWeights {
     return bytes;
   }
 
-  uint4 words_;
+  uint32_t words_[2][2];  // [32 k][row g, row g + 8]
 };
+
+template <class Book>
+using BookWeights = std::conditional_t<is_book_of_e4m3<Book>(), BookOfE4m3<Book>, BookOfHalves<Book>>;
 
 static_assert(GroupWeights<FiveBits<0>> && GroupWeights<E4m3Weights> &&
               GroupWeights<SixBitFloats<sdk::SmallFloat<3, 2>>>);

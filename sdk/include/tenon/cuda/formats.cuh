@@ -107,6 +107,12 @@ inline constexpr bool kTakesDigits = false;
 template <class F>
   requires requires { F::kTakesDigits; }
 inline constexpr bool kTakesDigits<F> = F::kTakesDigits;
+// If true, its quartets have pairs of neighbours (group_weights.cuh).
+template <class F>
+inline constexpr bool kQuartetsOfPairs = false;
+template <class F>
+  requires requires { F::kQuartetsOfPairs; }
+inline constexpr bool kQuartetsOfPairs<F> = F::kQuartetsOfPairs;
 
 // A lane keeps so many sums for a tile and a row block. If x is unpaired, sum 2 * h + c belongs to row g + 8 * h of the
 // tile and to row 2 * (lane % 4) + c of the row block.
@@ -130,7 +136,7 @@ concept Multiplies = PackedFormat<F> && (PreparedX<X> || (DigitRow<X> && kTakesD
                        { F::template partial<X>(sums) } -> std::same_as<RowPair>;
                      };
 
-// Weights or formats may look up in a table in shared memory what codes stand for: they have kTableBytes, and a
+// Weights or formats may look up in a table in shared memory what codes stand for, unless they multiply digits: they have kTableBytes, and a
 // make_table() that all threads of a block call before they wait for each other. These are 0 and nothing for the
 // others. A format that has other shared memory of its own counts that among kTableBytes.
 template <class T>

@@ -55,6 +55,16 @@ concept QuartetWeights = GroupWeights<W> && W::kIntegers && requires(const W& lo
   loaded.quartets(last, a);
 };
 
+// Codes that choose out of 16 numbers can be multiplied so, too, if the numbers are multiples of kQuartetUnit that fit
+// into one byte or two: quartets(last, high, low) makes fragments of the higher byte, which is signed, and of the lower
+// one, which is not. The first quartet is k 0, 1, 4 and 5, the last one k 2, 3, 6 and 7.
+template <class W>
+concept BookQuartets = GroupWeights<W> && requires(const W& loaded, bool last, uint32_t (&bytes)[4]) {
+  { W::kTwoBytes } -> std::convertible_to<bool>;
+  requires W::kQuartetUnit != 0;
+  loaded.quartets(last, bytes, bytes);
+};
+
 // Layouts of integers have this.
 template <int Bias>
 struct IntegerWeights {

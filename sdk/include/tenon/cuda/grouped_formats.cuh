@@ -33,8 +33,10 @@ struct GroupedFormat {
   static constexpr bool kScaled = true, kTotal = false, kRowScales = Scales::kRowScales;
   static constexpr bool kStaggered = Weights::kStaggered, kNeedsSums = kBias != 0 || Scales::kOffsets;
   static constexpr uint32_t kTableBytes = cuda::kTableBytes<Weights>;
+  static constexpr bool kQuartetsOfPairs = BookQuartets<Weights>;
   // Sums of a group in one digit are less than 2^22, so that they can be bits of a float.
-  static constexpr bool kTakesDigits = QuartetWeights<Weights> && Group >= 32 && Group <= 128 && Blocks <= 4;
+  static constexpr bool kTakesDigits =
+      (QuartetWeights<Weights> || kQuartetsOfPairs) && Group >= 32 && Group <= 128 && Blocks <= 4;
   static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 16 && kSegmentBytes % 16 == 0);
 
   static __device__ void make_table() { cuda::make_table<Weights>(); }
@@ -62,7 +64,7 @@ struct GroupedFormat {
   static __device__ __forceinline__ void multiply(float (&acc)[kTiles][1][4], const uint32_t (&segment)[kTiles], X& x) {
     constexpr uint32_t kScaledK = kSpread * Group;
     const uint32_t own = kSpread == 1 ? 0 : lane_id() % 4 / 2;
-    DigitSums sums[kPresent];  // by tile
+    DigitSums<Weights> sums[kPresent];  // by tile
 #pragma unroll
     for (uint32_t bundle = 0; bundle < kBundles; ++bundle) {
       const uint32_t k = 64 * bundle, group = k / kScaledK * kSpread + own;
@@ -78,7 +80,7 @@ struct GroupedFormat {
       if ((k + 64) % kScaledK != 0) continue;
       // The column of the group's lowest digit stands for its sum of x.
       constexpr uint32_t kLanes = 4 / kSpread;
-      const float sum = kNeedsSums && lane_id() % kLanes == 0 ? x.sum(group) * Weights::kLastQuartet : 0;
+      const float sum = kNeedsSums && lane_id() % kLanes == 0 ? x.sum(group) / DigitSums<Weights>::kUnit : 0;
 #pragma unroll
       for (int t = 0; t < kPresent; ++t) {
         const auto scales = Scales::load(SharedBytes{segment[t] + kScales}, group, lane_id() / 4);
@@ -96,7 +98,7 @@ struct GroupedFormat {
       sum.low += __shfl_xor_sync(~0U, sum.low, d);
       sum.high += __shfl_xor_sync(~0U, sum.high, d);
     }
-    constexpr float kDigitUnit = 1 / (Weights::kLastQuartet * Weights::kUnit);
+    constexpr float kDigitUnit = DigitSums<Weights>::kUnit / Weights::kUnit;  // finish() has the other factor
     return {sum.low * kDigitUnit, sum.high * kDigitUnit};
   }
   template <PreparedX X>
@@ -131,9 +133,15 @@ struct GroupedFormat {
   }
 
  private:
-  // A group's products of quartets and digits; the last ones become the bits of a float.
+  static constexpr int kFloatZero = 0x4b400000;  // the bits of 1.5 * 2^23
+  // Returns an integer less than 2^22 whose sum began at kFloatZero.
+  static __device__ __forceinline__ float float_of_sum(int sum) {
+    return __int_as_float(sum) - __int_as_float(kFloatZero);
+  }
+  // A group's products of quartets and digits; sum i is operator[](i) * kUnit.
+  template <class W>
   struct DigitSums {
-    static constexpr int kFloatZero = 0x4b400000;  // the bits of 1.5 * 2^23
+    static constexpr float kUnit = 1.F / W::kLastQuartet;
     int first[4], last[4];
 
     __device__ __forceinline__ void clear() {
@@ -143,19 +151,42 @@ struct GroupedFormat {
         last[i] = kFloatZero;
       }
     }
-    __device__ __forceinline__ void add(const Weights& weights, const uint4& digits) {
+    __device__ __forceinline__ void add(const W& weights, const uint4& digits) {
       uint32_t a[4];
       weights.quartets(false, a);
-      mma_bytes(first, a, digits.x, digits.y);
+      mma_bytes<false>(first, a, digits.x, digits.y);
       weights.quartets(true, a);
-      mma_bytes(last, a, digits.z, digits.w);
+      mma_bytes<false>(last, a, digits.z, digits.w);
     }
-    // Returns sum i, kLastQuartet times too large.
     __device__ __forceinline__ float operator[](uint32_t i) const {
-      return __int_as_float(Weights::kLastQuartet * first[i] + last[i]) - __int_as_float(kFloatZero);
+      return float_of_sum(W::kLastQuartet * first[i] + last[i]);
     }
   };
-  static __device__ __forceinline__ void scale_digits(float (&acc)[4], const DigitSums& c, float sum,
+  template <BookQuartets W>
+  struct DigitSums<W> {
+    static constexpr float kUnit = W::kQuartetUnit;
+    int high[4], low[4];
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) high[i] = low[i] = kFloatZero;
+    }
+    __device__ __forceinline__ void add(const W& weights, const uint4& digits) {
+#pragma unroll
+      for (uint32_t last = 0; last < 2; ++last) {
+        const uint32_t b0 = last != 0 ? digits.z : digits.x, b1 = last != 0 ? digits.w : digits.y;
+        uint32_t a[4], b[4];
+        weights.quartets(last != 0, a, b);
+        mma_bytes<true>(high, a, b0, b1);
+        if constexpr (W::kTwoBytes) mma_bytes<false>(low, b, b0, b1);
+      }
+    }
+    __device__ __forceinline__ float operator[](uint32_t i) const {
+      const float sum = float_of_sum(high[i]);
+      return W::kTwoBytes ? fmaf(sum, 256, float_of_sum(low[i])) : sum;
+    }
+  };
+  static __device__ __forceinline__ void scale_digits(float (&acc)[4], const DigitSums<Weights>& c, float sum,
                                                       const typename Scales::Words& scales) {
 #pragma unroll
     for (uint32_t row = 0; row < 2; ++row) {

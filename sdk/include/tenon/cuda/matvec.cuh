@@ -10,7 +10,7 @@
 //   prepare x   each warp prepares the k that it will multiply (row_prologue.cuh)
 //   multiply    a segment from the ring, times x; the stage is filled again
 //   reduce      the 16 warps' sums of a pair meet in shared memory
-//   write       a thread adds up the 16 sums of an output and does the epilogue
+//   write       a thread adds up the 16 sums of an output and does the epilogue; warps without outputs go on meanwhile
 //
 // So a row's result depends neither on the other rows, nor on how tiles are paired or shared out. Digits give a single
 // row other bits than pairs do.
@@ -97,8 +97,10 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
     }
     detail::reduce<S>(block, pair, {partials, squares, prepared, rows}, share, acc);
     if (kShared && pair == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
-    if (const typename S::Output o(pair, tile); o.output < (S::kOutputs + 31) / 32 * 32) {
+    if (const detail::PairPlaces<S> places(block); places.writes(pair)) {
+      const typename S::Output o(pair, tile);
       float sum = detail::sum_of_pair<S>(partials, pair, o);
+      places.take(pair);
       if (kRouted && multiplied == 0) sum = 0;  // there is no expert; formats add the sum of x, which is not 0
       detail::write<S>(a, p, o, sum * factor * terms.scale + terms.addend, outputs);
     }
@@ -193,6 +195,9 @@ class Matvec {
     run<1, 1, true, true, kDigits>(a, p, large, launch);
   }
 
+  // With one stage nothing comes while a pair of tiles is multiplied, and single tiles may leave less of the room empty.
+  // Weights of fewer bits take longer to unpack than to come.
+  static constexpr bool kPairNeedsTwoStages = F::kSegmentBytes >= kTileRows * F::kSegmentK * 6 / 8;
   // Beside a table a single tile makes do with two stages, since to prepare x before would cost more.
   template <int kOwnTiles>
   static constexpr uint32_t kLeastRingBytes =
@@ -208,9 +213,11 @@ class Matvec {
     if (a.rows <= kPairedRows) return use.template operator()<2, true>();
     if constexpr (std::is_void_v<typename F::Half>) use.template operator()<4, true>();
   }
-  // These are dynamic; a table comes besides.
+  // These are dynamic; a table comes besides, unless x is digits.
   static uint32_t block_bytes(const MatvecArgs& a, bool large) {
-    return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) - kMatvecTableBytes<F>;
+    const bool digits = kTakesDigits<F> && a.digits != 0 && a.prepared == 0;
+    return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) -
+           (digits ? 0 : kMatvecTableBytes<F>);
   }
   // Returns for how many stages of a ring a block has room. `rows` is as matvec_layout() has it.
   template <int kOwnTiles, bool kShared>
@@ -222,8 +229,9 @@ class Matvec {
   }
   template <int kOwnTiles>
   static bool in_shared(const MatvecArgs& a, bool large) {
-    return a.rows == 1 && stages<kOwnTiles, true>(a, 1, large) * kMatvecWarps * kOwnTiles * F::kSegmentBytes >=
-                              kLeastRingBytes<kOwnTiles>;
+    const uint32_t ring = stages<kOwnTiles, true>(a, 1, large);
+    return a.rows == 1 && (kOwnTiles == 1 || !kPairNeedsTwoStages || ring >= 2) &&
+           ring * kMatvecWarps * kOwnTiles * F::kSegmentBytes >= kLeastRingBytes<kOwnTiles>;
   }
   template <int kOwnTiles, int kRowBlocks, bool kShared, bool kPaired = true, bool kDigits = false>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {

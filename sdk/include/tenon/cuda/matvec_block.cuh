@@ -19,6 +19,7 @@ struct MatvecLayout {
   uint32_t partials;  // [pair % 2][warp][tile of the pair][row][16 rows of the tile] f32
   uint32_t squares;   // [warp] f32, for the norm
   uint32_t barriers;  // [warp][stage]
+  uint32_t taken;     // [pair % 2], a barrier each
   uint32_t bytes;     // all
 };
 // rows counts the rows of x: 1 if kShared, else a multiple of 4.
@@ -31,7 +32,8 @@ __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows,
   at.partials = at.sums + (kShared ? (groups * 4 + 15) / 16 * 16 : 0);
   at.squares = at.partials + 2 * kMatvecWarps * kTiles * kTileRows * rows * 4;
   at.barriers = at.squares + kMatvecWarps * 4;
-  at.bytes = at.barriers + kMatvecWarps * stages * Barrier::kBytes;
+  at.taken = at.barriers + kMatvecWarps * stages * Barrier::kBytes;
+  at.bytes = at.taken + 2 * Barrier::kBytes;
   return at;
 }
 

@@ -27,7 +27,7 @@ struct MatvecShape {
   using X = std::conditional_t<kInShared, typename Row::X, GlobalRows<F, kBlocksOfRows, kInPairs>>;
   static_assert(Multiplies<F, X, kTilesTogether, kBlocksOfRows>);
   static constexpr int kTiles = kTilesTogether, kRowBlocks = kBlocksOfRows;
-  static constexpr bool kShared = kInShared, kRouted = kIsRouted, kPaired = kInPairs;
+  static constexpr bool kShared = kInShared, kRouted = kIsRouted, kPaired = kInPairs, kDigits = kInDigits;
   static constexpr uint32_t kRows = X::kRows;                       // rows of x
   static constexpr uint32_t kOutputs = kTiles * kTileRows * kRows;  // a tile pair has so many
   using Ring = WarpRing<F::kSegmentBytes, kTiles>;
@@ -74,12 +74,52 @@ struct MatvecBlock {
   }
 };
 
-// Before the wait: brings the norm's weights, (k) f32, to where x will be prepared, and makes the format's table.
+// The warps' sums of a tile pair meet in one of two places, in turns. kWriters of the warps add them up, from pair to
+// pair others, and only they wait until all have come. A place is filled again when its writers have taken the sums.
+template <class S>
+class PairPlaces {
+ public:
+  __device__ __forceinline__ explicit PairPlaces(const MatvecBlock<S>& b) : b_(b) {}
+  // One thread calls it before the first pair.
+  __device__ __forceinline__ void init() const {
+    taken(0).init(kWriters);
+    taken(1).init(kWriters);
+  }
+  __device__ __forceinline__ void wait_until_taken(uint32_t pair) const {
+    if (kSomeWait && pair >= 2) taken(pair).wait((pair / 2 - 1) % 2);
+  }
+  // The warp's sums are there. All wait for the first pair, since they find the norm's factor then.
+  __device__ __forceinline__ void meet(uint32_t pair) const {
+    if (!kSomeWait || pair == 0) return __syncthreads();
+    const uint32_t barrier = 1 + pair % 2;
+    writes(pair) ? named_sync(barrier, kMatvecThreads) : named_arrive(barrier, kMatvecThreads);
+  }
+  __device__ __forceinline__ bool writes(uint32_t pair) const { return (b_.warp - pair) % kMatvecWarps < kWriters; }
+  // Each writer calls it when it has the sums of a pair.
+  __device__ __forceinline__ void take(uint32_t pair) const {
+    if constexpr (!kSomeWait) return;
+    __syncwarp();
+    if (b_.lane == 0) taken(pair).arrive();
+  }
+
+ private:
+  static constexpr uint32_t kWriters = (S::kOutputs + 31) / 32;
+  static constexpr bool kSomeWait = kWriters < kMatvecWarps;
+  __device__ __forceinline__ Barrier taken(uint32_t pair) const {
+    return Barrier(shared_address(b_.memory + b_.at.taken) + pair % 2 * Barrier::kBytes);
+  }
+
+  const MatvecBlock<S>& b_;
+};
+
+// Before the wait: brings the norm's weights, (k) f32, to where x will be prepared, makes barriers and the format's
+// table.
 template <class S>
 __device__ __forceinline__ void stage_constants(const MatvecBlock<S>& b, const RowSource& source, uint8_t* stage) {
   using F = typename S::Format;
   if (S::kShared && b.p.norm != nullptr) stage_norm<F>(source, b.warp, stage);
-  if constexpr (kMakesTable<F> && !kSparse<F>) {
+  if (threadIdx.x == 0) PairPlaces<S>(b).init();
+  if constexpr (kMakesTable<F> && !kSparse<F> && !S::kDigits) {
     make_table<F>();
     __syncthreads();
   }
@@ -126,6 +166,8 @@ __device__ __forceinline__ void reduce(const MatvecBlock<S>& b, uint32_t pair, c
     if (b.p.norm != nullptr) share.square = warp_sum(share.square);
     if (b.lane == 0) to.squares[b.warp] = share.square;
   }
+  const PairPlaces<S> places(b);
+  places.wait_until_taken(pair);
   float* own = to.partials + (pair % 2 * kMatvecWarps + b.warp) * S::kOutputs;
   // These are [row][warp]; a row in shared memory has none.
   const auto* infos = reinterpret_cast<const RowInfo*>(to.prepared + to.rows.info());
@@ -134,7 +176,7 @@ __device__ __forceinline__ void reduce(const MatvecBlock<S>& b, uint32_t pair, c
   } else {
     leave_unpaired<F>(acc, infos + b.warp, own);
   }
-  __syncthreads();
+  places.meet(pair);
 }
 
 // These rows of y are computed.

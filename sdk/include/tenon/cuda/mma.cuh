@@ -115,11 +115,22 @@ __device__ __forceinline__ void mma_int8(float (&c)[4], const uint4& a, uint2 b)
   for (int i = 0; i < 4; ++i) c[i] = __int_as_float(sum[i]);
 }
 
-// Does the same with unsigned numbers in a, and sums as integers; the registers of a and b are in the order of mma().
+// Does the same with sums as integers, and with numbers in a that may be unsigned; the registers of a and b are in the
+// order of mma().
+template <bool kSigned>
 __device__ __forceinline__ void mma_bytes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#define TENON_MMA_BYTES(type)                                  \
+  asm("mma.sync.aligned.m16n8k32.row.col.s32." type            \
+      ".s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
+      "{%0, %1, %2, %3};"                                      \
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])         \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+  if constexpr (kSigned) {
+    TENON_MMA_BYTES("s8");
+  } else {
+    TENON_MMA_BYTES("u8");
+  }
+#undef TENON_MMA_BYTES
 }
 
 // Loads four matrices of 8 rows by 16 bytes from shared memory (ldmatrix): lane i has the address of row i % 8 of

@@ -283,7 +283,9 @@ __device__ __forceinline__ void put_digits(const OwnOctets<F>& own, uint32_t i, 
       sum += u[j];
     }
     sum -= 8 * kBias;
-    const DigitQuartets first = quartets_of({u[0], u[4], u[1], u[5]}), last = quartets_of({u[2], u[6], u[3], u[7]});
+    constexpr int kSecond = kQuartetsOfPairs<F> ? 1 : 4, kThird = 5 - kSecond;
+    const DigitQuartets first = quartets_of({u[0], u[kSecond], u[kThird], u[5]}),
+                        last = quartets_of({u[2], u[2 + kSecond], u[2 + kThird], u[7]});
 #pragma unroll
     for (uint32_t digit = 0; digit < 3; ++digit) sink.put_digit(octet, digit, {first.of[digit], last.of[digit]});
   }
