@@ -94,10 +94,10 @@ struct E4m3Weights : Bytes<0> {
 };
 
 // Small floats of 6 bits lie as the codes of e4m3 that stand for the same numbers but for a factor, since those become
-// halves by an instruction. A byte of such a code has two bits that are always zero. Of the four k-steps of a row, three
-// are a word each, four codes in bytes as E4m3Weights has them; the fourth one's bits are in the two free bits of every
-// byte, and three rotations put them where they belong. In memory a lane has the first two words of rows g and g + 8,
-// [lane][row][2] u32, then the third, [lane][row] u32.
+// halves by an instruction. A byte of such a code has two bits that are always zero. Of the four k-steps of a row,
+// three are a word each, four codes in bytes as E4m3Weights has them; the fourth one's bits are in the two free bits of
+// every byte, and three rotations put them where they belong. In memory a lane has the first two words of rows g and g
+// + 8, [lane][row][2] u32, then the third, [lane][row] u32.
 template <class SmallFloat>
 struct SixBitFloats {
   static_assert(SmallFloat::kBits == 6);
@@ -206,8 +206,8 @@ constexpr bool is_book_of_e4m3() {
   return true;
 }
 
-// Returns 0, which the compiler does not know: a constant plus this stays in a register. Of two constants an instruction
-// takes one as it is; the other would be made anew each time.
+// Returns 0, which the compiler does not know: a constant plus this stays in a register. Of two constants an
+// instruction takes one as it is; the other would be made anew each time.
 __device__ __forceinline__ uint32_t unknown_zero() {
   uint32_t lane = 0, multiprocessor = 0;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
@@ -222,8 +222,8 @@ __device__ __forceinline__ uint32_t lower_three_bits(uint32_t word) {
 }
 
 // A permutation of bytes looks up four magnitudes in e4m3. The order is [lane][32 k][row g, row g + 8] u32; of the u32,
-// the lower three bits of each four are magnitudes, of k0 to k0 + 3 of the first k-step and then of the second. Bits 7 of
-// the bytes are the signs of the first k-step, bits 3 those of the second.
+// the lower three bits of each four are magnitudes, of k0 to k0 + 3 of the first k-step and then of the second. Bits 7
+// of the bytes are the signs of the first k-step, bits 3 those of the second.
 template <class Book>
 struct BookOfE4m3 {
   static constexpr bool kIntegers = false, kStaggered = false;
@@ -280,10 +280,10 @@ struct BookOfE4m3 {
 };
 
 // Numbers of other books are rounded to fp16. Where x is digits they are integers, by permutations alone. The order is
-// [lane][32 k][row g, row g + 8] u32; of the u32, each byte has two codes of a register of an A fragment: k 0 and 1, 4 and 5, 2
-// and 3, 6 and 7. Two of four k-steps look bytes up in a table in shared memory, of which sixteen copies lie side by
-// side, one for two lanes, so that few lanes wait for each other; the others permute bytes, so that shared memory and
-// arithmetic have as much to do.
+// [lane][32 k][row g, row g + 8] u32; of the u32, each byte has two codes of a register of an A fragment: k 0 and 1, 4
+// and 5, 2 and 3, 6 and 7. Two of four k-steps look bytes up in a table in shared memory, of which sixteen copies lie
+// side by side, one for two lanes, so that few lanes wait for each other; the others permute bytes, so that shared
+// memory and arithmetic have as much to do.
 template <class Book>
 struct BookOfHalves {
   static constexpr bool kIntegers = false, kStaggered = false;
@@ -292,8 +292,8 @@ struct BookOfHalves {
   static constexpr uint32_t kBytes = 512, kCopies = 16, kTableBytes = 256 * kCopies * 4;
   static constexpr float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
 
-  // Returns the greatest power of two, 1 at most, of which all numbers are multiples; 0 if such multiples take more than
-  // two bytes.
+  // Returns the greatest power of two, 1 at most, of which all numbers are multiples; 0 if such multiples take more
+  // than two bytes.
   static constexpr float quartet_unit() {
     for (float unit = 1; unit > 1e-9F; unit /= 2) {
       bool whole = true;

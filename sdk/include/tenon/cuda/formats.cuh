@@ -136,9 +136,10 @@ concept Multiplies = PackedFormat<F> && (PreparedX<X> || (DigitRow<X> && kTakesD
                        { F::template partial<X>(sums) } -> std::same_as<RowPair>;
                      };
 
-// Weights or formats may look up in a table in shared memory what codes stand for, unless they multiply digits: they have kTableBytes, and a
+// Weights or formats may look up in a table in shared memory what codes stand for: they have kTableBytes, and a
 // make_table() that all threads of a block call before they wait for each other. These are 0 and nothing for the
-// others. A format that has other shared memory of its own counts that among kTableBytes.
+// others. A format that has other shared memory of its own counts that among kTableBytes. Products of digits have no
+// table.
 template <class T>
 inline constexpr uint32_t kTableBytes = 0;
 template <class T>
