@@ -107,7 +107,7 @@ struct SixBitFloats {
   static constexpr uint32_t kFirstTwo = 512, kBytes = kFirstTwo + 256;
   static __device__ float value(uint32_t q) { return SmallFloat::value(q); }
 
-  // The codes of a row's four k-steps.
+  // A lane's codes of a row: four of each of four k-steps.
   struct Words {
     uint32_t of[3];
   };
@@ -175,8 +175,8 @@ struct SixBitFloats {
   static constexpr uint32_t kMantissa = 10 - SmallFloat::kShift, kFirstBit = 3 - kMantissa, kBytesOfWord = 0x01010101;
   static constexpr uint32_t kCode = (0x80 | 31 << kFirstBit) * kBytesOfWord;
   static_assert(kMantissa == 2 || kMantissa == 3);
-  // Free bits of a word, rotated to the left, are `bits` of the codes of the fourth k-step. e3m2 leaves bits 0 and 6
-  // free, e2m3 bits 5 and 6.
+  // Word i, rotated to the left by `left`, has in `bits` those bits of the fourth k-step's codes. e3m2 leaves bits 0
+  // and 6 of a byte free, e2m3 bits 5 and 6.
   struct Holes {
     uint32_t left, bits;
   };
@@ -194,8 +194,8 @@ struct SixBitFloats {
   Words rows_[2];  // g, g + 8
 };
 
-// Codes of 4 bits choose out of the 16 numbers Book::value(code). Of some books eight numbers are those of e4m3 and the
-// other eight, whose codes have bit 3, are the same with the other sign.
+// Codes of 4 bits choose out of the 16 numbers Book::value(code). In some books codes 0 to 7 are numbers that e4m3 has
+// exactly, and codes 8 to 15 their negatives.
 template <class Book>
 constexpr bool is_book_of_e4m3() {
   using E4m3 = sdk::SmallFloat<4, 3>;
@@ -206,15 +206,16 @@ constexpr bool is_book_of_e4m3() {
   return true;
 }
 
-// Returns 0, which the compiler does not know: a constant plus this stays in a register. Of two constants an
-// instruction takes one as it is; the other would be made anew each time.
+// Returns 0, which the compiler does not know, so that a constant plus this stays in a register. An instruction has
+// room for one constant; ptxas would load a second one into a register at each use.
 __device__ __forceinline__ uint32_t unknown_zero() {
   uint32_t lane = 0, multiprocessor = 0;
   asm("mov.u32 %0, %%laneid;" : "=r"(lane));
   asm("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
   return (lane + multiprocessor) >> 16;
 }
-// Returns the lower three of each four bits. The compiler would shift the plain expression first, and mask it twice.
+// Returns the lower three of each four bits. Of a plain expression that is shifted later, the compiler makes a mask
+// before the shift and another one after it.
 __device__ __forceinline__ uint32_t lower_three_bits(uint32_t word) {
   uint32_t bits = 0;
   asm("and.b32 %0, %1, 0x77777777;" : "=r"(bits) : "r"(word));

@@ -57,7 +57,8 @@ concept QuartetWeights = GroupWeights<W> && W::kIntegers && requires(const W& lo
 
 // Codes that choose out of 16 numbers can be multiplied so, too, if the numbers are multiples of kQuartetUnit that fit
 // into one byte or two: quartets(last, high, low) makes fragments of the higher byte, which is signed, and of the lower
-// one, which is not. The first quartet is k 0, 1, 4 and 5, the last one k 2, 3, 6 and 7.
+// one, which is not and is left alone if one byte is enough. The first quartet is k 0, 1, 4 and 5, the last one k 2, 3,
+// 6 and 7; registers are in the order of QuartetWeights.
 template <class W>
 concept BookQuartets = GroupWeights<W> && requires(const W& loaded, bool last, uint32_t (&bytes)[4]) {
   { W::kTwoBytes } -> std::convertible_to<bool>;

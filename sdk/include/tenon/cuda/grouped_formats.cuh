@@ -8,7 +8,7 @@
 //
 // One row of x as digits (formats.cuh) is multiplied by quartets in integers: a column has the sums of one digit, which
 // are finite floats and are scaled as others are; the digits meet in partial(). Each step of 32 k unpacks half as much
-// as one of halves.
+// as one of halves, unless numbers have two bytes.
 //
 // One row of x leaves six of the eight columns of B empty. Where groups are short enough two of them lie side by side
 // in columns of their own (kSpread), so that one scaling serves both.

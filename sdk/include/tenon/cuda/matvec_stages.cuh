@@ -74,8 +74,9 @@ struct MatvecBlock {
   }
 };
 
-// The warps' sums of a tile pair meet in one of two places, in turns. kWriters of the warps add them up, from pair to
-// pair others, and only they wait until all have come. A place is filled again when its writers have taken the sums.
+// The warps' sums of a tile pair meet in one of two places, in turns. kWriters of the warps add them up; from pair to
+// pair these are others. Only they wait until all sums are there: another warp may be two pairs ahead. A place is
+// filled again when its writers have taken the sums.
 template <class S>
 class PairPlaces {
  public:
