@@ -15,7 +15,7 @@ class Gemv : public testing::TestWithParam<Setting> {
 };
 
 TEST_P(Gemv, EqualsFloat64) {
-  // Of 20000 rows a block has several pairs of tiles.
+  // Each block multiplies several pairs of tiles if there are 20000 rows.
   const Shape shapes[] = {{{1}, 32},     {{17}, 40},     {{40, 24, 24}, 300}, {{5000}, 64},
                           {{33}, 100},   {{35, 3}, 576}, {{16, 7, 9}, 11008}, {{19}, 14336},
                           {{20}, 28672}, {{4300}, 513},  {{20000}, 64}};

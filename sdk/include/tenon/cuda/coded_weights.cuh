@@ -222,32 +222,39 @@ __device__ __forceinline__ uint32_t lower_three_bits(uint32_t word) {
   return bits;
 }
 
-// A permutation of bytes looks up four magnitudes in e4m3. The order is [lane][32 k][row g, row g + 8] u32; of the u32,
-// the lower three bits of each four are magnitudes, of k0 to k0 + 3 of the first k-step and then of the second. Bits 7
-// of the bytes are the signs of the first k-step, bits 3 those of the second.
-template <class Book>
-struct BookOfE4m3 {
+// Codes of books lie in the order [lane][32 k][row g, row g + 8] u32.
+struct BookWords {
   static constexpr bool kIntegers = false, kStaggered = false;
   static constexpr int kBias = 0;
   static constexpr float kUnit = 1;
   static constexpr uint32_t kBytes = 512;
-  static __device__ float value(uint32_t q) { return Book::value(q); }
 
   __device__ __forceinline__ void load(uint32_t address) {
     const uint4 v = load_shared(address + 16 * lane_id());
-    first_ = magnitudes(0) + unknown_zero();
     words_[0][0] = v.x;
     words_[0][1] = v.y;
     words_[1][0] = v.z;
     words_[1][1] = v.w;
   }
+
+ protected:
+  uint32_t words_[2][2];  // [32 k][row g, row g + 8]
+};
+
+// A permutation of bytes looks up four magnitudes in e4m3. Of a word the lower three bits of each four say which
+// magnitudes k0 to k0 + 3 of the first k-step have, and then those of the second. Bits 7 of the bytes are the signs of
+// the first k-step, and bits 3 are the signs of the second.
+template <class Book>
+struct BookOfE4m3 : BookWords {
+  static __device__ float value(uint32_t q) { return Book::value(q); }
+
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
-    constexpr uint32_t kLast = magnitudes(4);
+    const uint32_t first_four = magnitudes(0) + unknown_zero();
 #pragma unroll
     for (uint32_t row = 0; row < 2; ++row) {
       const uint32_t word = words_[step / 2][row], second = step % 2;
-      const uint32_t four = permuted_bytes(first_, kLast, lower_three_bits(word) >> 16 * second);
+      const uint32_t four = permuted_bytes(first_four, magnitudes(4), lower_three_bits(word) >> 16 * second);
       halves_of_e4m3(four | (word << 4 * second & kSigns), a[row], a[row + 2]);
     }
   }
@@ -275,22 +282,15 @@ struct BookOfE4m3 {
     for (uint32_t i = 0; i < 4; ++i) bytes |= sdk::SmallFloat<4, 3>::nearest(Book::value(code + i)) << 8 * i;
     return bytes;
   }
-
-  uint32_t words_[2][2];  // [32 k][row g, row g + 8]
-  uint32_t first_;
 };
 
-// Numbers of other books are rounded to fp16. Where x is digits they are integers, by permutations alone. The order is
-// [lane][32 k][row g, row g + 8] u32; of the u32, each byte has two codes of a register of an A fragment: k 0 and 1, 4
-// and 5, 2 and 3, 6 and 7. Two of four k-steps look bytes up in a table in shared memory, of which sixteen copies lie
-// side by side, one for two lanes, so that few lanes wait for each other; the others permute bytes, so that shared
-// memory and arithmetic have as much to do.
+// Numbers of other books are rounded to fp16. Each byte of a word has two codes of a register of an A fragment: k 0 and
+// 1, 4 and 5, 2 and 3, 6 and 7. The first two of four k-steps look bytes up in a table in shared memory, of which
+// sixteen copies lie side by side, one for two lanes, so that few lanes wait for each other; the other two permute
+// bytes, so that shared memory and arithmetic have as much to do. Quartets need permutations alone.
 template <class Book>
-struct BookOfHalves {
-  static constexpr bool kIntegers = false, kStaggered = false;
-  static constexpr int kBias = 0;
-  static constexpr float kUnit = 1;
-  static constexpr uint32_t kBytes = 512, kCopies = 16, kTableBytes = 256 * kCopies * 4;
+struct BookOfHalves : BookWords {
+  static constexpr uint32_t kCopies = 16, kTableBytes = 256 * kCopies * 4;
   static constexpr float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
 
   // Returns the greatest power of two, 1 at most, of which all numbers are multiples; 0 if such multiples take more
@@ -322,13 +322,6 @@ struct BookOfHalves {
       const uint32_t entry = pairs(i / (kCopies / 4), 0, 0);
       reinterpret_cast<uint4*>(table())[i] = {entry, entry, entry, entry};
     }
-  }
-  __device__ __forceinline__ void load(uint32_t address) {
-    const uint4 v = load_shared(address + 16 * lane_id());
-    words_[0][0] = v.x;
-    words_[0][1] = v.y;
-    words_[1][0] = v.z;
-    words_[1][1] = v.w;
   }
   template <uint32_t kWith = 0>
   __device__ __forceinline__ void fragments(uint32_t step, uint32_t (&a)[4]) const {
@@ -405,8 +398,6 @@ struct BookOfHalves {
     __shared__ __align__(16) uint8_t bytes[kTableBytes];
     return bytes;
   }
-
-  uint32_t words_[2][2];  // [32 k][row g, row g + 8]
 };
 
 template <class Book>

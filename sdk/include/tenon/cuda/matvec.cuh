@@ -195,8 +195,8 @@ class Matvec {
     run<1, 1, true, true, kDigits>(a, p, large, launch);
   }
 
-  // With one stage nothing comes while a pair of tiles is multiplied, and stages of half the size may fill the room
-  // better. Weights of fewer bits take longer to unpack than to come, so that a pair is better even so.
+  // A ring of one stage brings nothing while a pair of tiles is multiplied; stages of single tiles often leave less room
+  // unused. Weights of fewer bits take longer to unpack than to come, so that they are multiplied in pairs even so.
   static constexpr bool kPairNeedsTwoStages = F::kSegmentBytes >= kTileRows * F::kSegmentK * 6 / 8;
   // Beside a table a single tile makes do with two stages, since to prepare x before would cost more.
   template <int kOwnTiles>

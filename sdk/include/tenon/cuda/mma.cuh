@@ -97,26 +97,13 @@ __device__ __forceinline__ void mma_sparse(float (&c)[4], const uint32_t (&a)[4]
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(b.z), "r"(b.w), "r"(columns), "n"(kHalf));
 }
 
-// Computes c += a b, one k-step of 32 of int8 with int32 sums, whose bits c holds. A register of a and b holds four
-// numbers, the first in its lowest byte; c is as above:
+// Computes c += a b, one k-step of 32 of bytes with int32 sums. b is signed, a is if kSigned says so. A register of a
+// and b holds four numbers, the first in its lowest byte; c is as above:
 //
-//   a.x: row g,     k 4t to 4t + 3         b.x: column g, k 4t to 4t + 3
-//   a.y: row g + 8, k 4t to 4t + 3         b.y: column g, k 4t + 16 to 4t + 19
-//   a.z: row g,     k 4t + 16 to 4t + 19
-//   a.w: row g + 8, k 4t + 16 to 4t + 19
-__device__ __forceinline__ void mma_int8(float (&c)[4], const uint4& a, uint2 b) {
-  int sum[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sum[i] = __float_as_int(c[i]);
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
-      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b.x), "r"(b.y));
-#pragma unroll
-  for (int i = 0; i < 4; ++i) c[i] = __int_as_float(sum[i]);
-}
-
-// Does the same with sums as integers, and with numbers in a that may be unsigned; the registers of a and b are in the
-// order of mma().
+//   a0: row g,     k 4t to 4t + 3         b0: column g, k 4t to 4t + 3
+//   a1: row g + 8, k 4t to 4t + 3         b1: column g, k 4t + 16 to 4t + 19
+//   a2: row g,     k 4t + 16 to 4t + 19
+//   a3: row g + 8, k 4t + 16 to 4t + 19
 template <bool kSigned>
 __device__ __forceinline__ void mma_bytes(int (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
 #define TENON_MMA_BYTES(type)                                  \
@@ -131,6 +118,16 @@ __device__ __forceinline__ void mma_bytes(int (&c)[4], const uint32_t (&a)[4], u
     TENON_MMA_BYTES("u8");
   }
 #undef TENON_MMA_BYTES
+}
+
+// Does the same for int8; c holds the bits of the sums.
+__device__ __forceinline__ void mma_int8(float (&c)[4], const uint4& a, uint2 b) {
+  int sum[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] = __float_as_int(c[i]);
+  mma_bytes<true>(sum, {a.x, a.y, a.z, a.w}, b.x, b.y);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) c[i] = __int_as_float(sum[i]);
 }
 
 // Loads four matrices of 8 rows by 16 bytes from shared memory (ldmatrix): lane i has the address of row i % 8 of

@@ -247,8 +247,9 @@ class PackedScheme : public sdk::Quantization<T> {
     take_chains(site, call, a, operands, rec);
     // Drafts and prompts keep every bit of a row for longer.
     a.unpaired = rec.bounds().rows_per_seq == 1 && rows > kSteadySequences && a.experts == 0 ? 1 : 0;
-    // Where no program has several rows whose tokens are wanted, none has to have the bits of a single row.
-    a.digits = rec.largest().out_rows == 1 ? 1 : 0;
+    // Where no program has several rows whose tokens are wanted, none has to have the bits of a single row. Routed
+    // products take no digits.
+    a.digits = rec.largest().out_rows == 1 && a.experts == 0 ? 1 : 0;
 
     if constexpr (T::kRouted) {
       if (a.experts != 0) {

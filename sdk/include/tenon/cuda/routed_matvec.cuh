@@ -50,7 +50,6 @@ class RoutedMatvec {
 
   static MatvecArgs one_row(MatvecArgs a) {
     a.rows = 1;
-    a.digits = 0;
     return a;
   }
   // Rows share the multiprocessors: a block more than there are of these would have all others wait. Groups get
@@ -60,7 +59,6 @@ class RoutedMatvec {
   static constexpr uint32_t kTurns = 4;
   template <int kOwnTiles, int kOwnRowBlocks, bool kShared>
   static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
-    a.digits = 0;
     const uint32_t sharers = kShared ? a.rows : groups(a);
     const uint32_t blocks = kShared ? a.blocks / sharers : (kTurns * a.blocks + sharers - 1) / sharers;
     a.stages = Dense::template stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kOwnRowBlocks, large);

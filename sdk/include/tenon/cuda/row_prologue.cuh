@@ -283,7 +283,8 @@ __device__ __forceinline__ void put_digits(const OwnOctets<F>& own, uint32_t i, 
       sum += u[j];
     }
     sum -= 8 * kBias;
-    constexpr int kSecond = kQuartetsOfPairs<F> ? 1 : 4, kThird = 5 - kSecond;  // of the first quartet
+    // The first quartet has k 0 and 5 outside, and kSecond and kThird between them.
+    constexpr int kSecond = kQuartetsOfPairs<F> ? 1 : 4, kThird = 5 - kSecond;
     const DigitQuartets first = quartets_of({u[0], u[kSecond], u[kThird], u[5]}),
                         last = quartets_of({u[2], u[2 + kSecond], u[2 + kThird], u[7]});
 #pragma unroll
