@@ -188,6 +188,57 @@ TEST_P(ManyRows, PassFromProductToProductTiled) {
   if (linked == 0) GTEST_SKIP() << "the scheme, or the GPU, has no products of tiled rows";
 }
 
+// Beside its y a product leaves rows for the norm of the next one, which makes of them what it makes of y.
+TEST_P(ManyRows, PassThroughANormTiled) {
+  size_t linked = 0;
+  for (const int64_t width : {2560, 4608}) {
+    Site first(GetParam(), {{width}, 256}, {.epilogue = {TENON_F_ADD}});
+    Site second(GetParam(), {{2100, 40}, width}, {.norm = true});
+    for (const uint32_t rows : {16U, 32U, 48U, 64U, 96U, 128U, 192U}) {
+      for (const uint32_t tiled :
+           {TENON_F16 | sdk::kTiled, TENON_F16 | sdk::kTiled | sdk::kStaggered, TENON_BF16 | sdk::kTiled}) {
+        const uint32_t link = tiled | sdk::kNormed;
+        if (!second.takes(rows, link, TENON_F32) || !first.takes(rows, TENON_F32, link)) continue;
+        SCOPED_TRACE(testing::Message() << rows << " rows of " << width << ", format " << link);
+        ++linked;
+        // Some rows are changed little by the product, some grow a thousandfold.
+        std::vector<float> x = random_values(static_cast<size_t>(rows * first.k()), rows);
+        for (size_t i = 0; i < x.size(); ++i) x[i] *= std::exp2(static_cast<float>(i / first.k() % 5) * 3 - 8);
+        const uint32_t live = rows - 5;
+        const auto run = [&](bool through_link, CudaRecorder::Mode mode) {
+          CudaRecorder host(CudaRecorder::bounds(rows));
+          host.set_live(live);
+          auto norm = sdk::abi_struct<tenon_fop>();
+          norm.id = TENON_F_RMSNORM;
+          norm.t[0] = host.input(TENON_F32, {width}, second.norm());
+          const tenon_tid normed = through_link ? host.output(sdk::linked_rows(link, rows, width)) : 0;
+          const tenon_tid between =
+              first.record_to(host, host.input(TENON_F32, {rows, first.k()}, x), rows,
+                              sdk::tensor(TENON_F32, {rows, width}), normed, through_link ? &norm : nullptr);
+          const tenon_tid y = second.record(host, through_link ? normed : between, rows);
+          EXPECT_EQ(host.run(mode), "");
+          return std::pair(host.f32(between), host.f32(y));
+        };
+        const auto [plain, want] = run(false, CudaRecorder::Mode::kGraph);
+        for (const auto mode : {CudaRecorder::Mode::kList, CudaRecorder::Mode::kGraph}) {
+          const auto [beside, got] = run(true, mode);
+          const auto columns = static_cast<size_t>(second.width());
+          float most = 0;
+          for (size_t i = 0; i < live * columns; ++i) most = std::max(most, std::abs(want[i]));
+          for (size_t i = 0; i < live * static_cast<size_t>(width); ++i) {
+            ASSERT_NEAR(beside[i], plain[i], 1e-5F * (1 + std::abs(plain[i]))) << "element " << i;
+          }
+          for (size_t i = 0; i < live * columns; ++i) {
+            ASSERT_NEAR(got[i], want[i], static_cast<float>(many_rows_tolerance()) * most)
+                << "row " << i / columns << ", column " << i % columns;
+          }
+        }
+      }
+    }
+  }
+  if (linked == 0) GTEST_SKIP() << "the scheme, or the GPU, has no products of tiled rows";
+}
+
 INSTANTIATE_TEST_SUITE_P(Schemes, ManyRows, testing::ValuesIn(kSettings), [](const auto& p) { return label(p.param); });
 
 }  // namespace

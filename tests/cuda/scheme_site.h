@@ -253,6 +253,7 @@ class Site {
   int64_t k() const { return shape_.k; }
   int64_t width() const { return silu() ? columns_ / 2 : columns_; }
   const float* weights(int64_t row) const { return &weights_[static_cast<size_t>(row * shape_.k)]; }
+  std::vector<float> norm() const { return random_values(static_cast<size_t>(shape_.k), 2); }
 
   // Says whether the scheme takes x, and leaves y, of so many rows in these formats (tenon/sdk/linked_rows.h).
   bool takes(uint32_t rows, uint32_t x, uint32_t y) const {
@@ -272,11 +273,14 @@ class Site {
     t.stride[0] += 4 * pitch;
     return record_to(host, x, rows, t);
   }
-  // Records the same with a y as t says.
-  tenon_tid record_to(CudaRecorder& host, tenon_tid x, int64_t rows, const tenon_tensor& t) {
+  // Records the same with a y as t says. If `next` is given, rows for that norm are left in `normed`, too.
+  tenon_tid record_to(CudaRecorder& host, tenon_tid x, int64_t rows, const tenon_tensor& t, tenon_tid normed = 0,
+                      const tenon_fop* next = nullptr) {
     auto call = sdk::abi_struct<tenon_linear_call>();
     call.x = x;
     call.y = host.output(t);
+    call.normed = normed;
+    call.norm = next;
     std::vector<tenon_tid> stores;
     for (size_t i = 0; i < stores_.size(); ++i) {
       stores.push_back(host.store(footprint_.store_bytes[i]));
@@ -305,11 +309,12 @@ class Site {
   std::vector<float> run_among(int64_t rows, bool small = true) {
     return run(CudaRecorder::bounds(static_cast<uint32_t>(rows)), {.small = small, .most_out_rows = kAmong});
   }
-  // Runs the same in a step in which each row is of another sequence, and of which so many are live.
+  // Runs the same in a step in which each row is of another sequence, and of which so many are live. The pipeline has
+  // steps of several sequences, so that a row alone has the bits that it has in these.
   std::vector<float> run_sequences(int64_t rows, int64_t live, int64_t pitch = 0) {
     tenon_bounds bounds = CudaRecorder::bounds(static_cast<uint32_t>(rows), static_cast<uint32_t>(rows));
     bounds.rows_per_seq = 1;
-    return run(bounds, {.pitch = pitch, .live = static_cast<uint32_t>(live)});
+    return run(bounds, {.pitch = pitch, .live = static_cast<uint32_t>(live), .most_out_rows = kAmong});
   }
   struct Step {
     int64_t pitch = 0;
@@ -411,7 +416,6 @@ class Site {
     for (float& f : v) f *= row == 3 ? 0 : std::exp2(static_cast<float>(row % 5 * 6 - 12));
     return v;
   }
-  std::vector<float> norm() const { return random_values(static_cast<size_t>(shape_.k), 2); }
   std::vector<float> bias() const { return random_values(static_cast<size_t>(columns_), 3); }
   std::vector<float> addend(int64_t rows) const { return random_values(static_cast<size_t>(rows * columns_), 4); }
 

@@ -53,6 +53,11 @@ tenon_format Site::y_format(size_t shape) const {
   return y_formats[shape];
 }
 
+tenon_format Site::normed_format(size_t shape) const {
+  if (normed_formats.empty()) return TENON_F32;
+  return normed_formats[shape];
+}
+
 int64_t Site::total_rows() const {
   int64_t n = 0;
   for (const SiteMatrix& m : decl.mats) n += m.rows;

@@ -63,8 +63,12 @@ struct Site {
   std::vector<SiteGroup> groups;
   // There is one for each program shape, as in tenon/sdk/linked_rows.h; if it is empty, y is f32 in all of them.
   std::vector<tenon_format> y_formats;
+  // Beside y the product leaves rows for the norm before that site, if the shape's format is not f32.
+  SiteId normed_for = 0;
+  std::vector<tenon_format> normed_formats;
   int64_t total_rows() const;
   tenon_format y_format(size_t shape) const;
+  tenon_format normed_format(size_t shape) const;
   // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.
   size_t done_after(const tenon_claim& claim) const;
   bool queries_turn_last() const;  // a ROPE stands after the cache's append

@@ -17,7 +17,14 @@ T read(const std::byte* from) {
 }
 
 int64_t columns_of(const tenon_tensor& t) {
-  if (sdk::is_tiled(t)) return t.dim[1] * (sdk::is_staggered(t) ? 16 : 8);
+  if (sdk::is_tiled(t)) {
+    const int64_t all = sdk::tiled_columns(t);
+    if (!sdk::is_normed(t)) return all;
+    constexpr int64_t kStep = sdk::kSummedColumns * sdk::kSumsOfOctet;
+    int64_t columns = all / kStep * kStep;
+    while (columns + sdk::number_columns(columns) > all) columns -= kStep;
+    return columns;
+  }
   return t.format == TENON_F8E4M3 ? t.dim[1] - sdk::kScaleBytes : t.dim[1];
 }
 
@@ -41,10 +48,15 @@ float LinkedValues::at(int64_t row, int64_t column) const {
     return t_.format == TENON_F8E4M3 ? value * read<float>(bytes_ + row * t_.dim[1] + columns_) : value;
   }
   // Octet i has the columns 2 i and 2 i + 1 of each 8 of the 32 columns.
-  const int64_t part_rows = t_.dim[t_.rank - 2], part = row / part_rows, octet = column / 32 * 4 + column % 8 / 2,
-                place = column % 32 / 8 * 2 + column % 2;
-  const float value = element(((part * (columns_ / 8) + octet) * part_rows + row % part_rows) * 8 + place);
-  return sdk::is_staggered(t_) && octet % 2 == 1 ? 16 * value : value;
+  const int64_t part_rows = t_.dim[t_.rank - 2], octets = sdk::tiled_columns(t_) / 8,
+                octet = column / 32 * 4 + column % 8 / 2, place = column % 32 / 8 * 2 + column % 2;
+  const auto at_octet = [&](int64_t o) { return (row / part_rows * octets + o) * part_rows + row % part_rows; };
+  float value = element(at_octet(octet) * 8 + place);
+  if (sdk::is_staggered(t_) && octet % 2 == 1) value *= 16;
+  return sdk::is_normed(t_)
+             ? value * read<float>(bytes_ +
+                                   at_octet(columns_ / 8 + columns_ / (sdk::kSummedColumns * sdk::kSumsOfOctet)) * 16)
+             : value;
 }
 
 }  // namespace tenon

@@ -242,16 +242,30 @@ tenon_tid ModelBuilder::record_products(Site& site, Input input, const std::vect
   const SiteGroup& first = site.groups.front();
   const bool whole = site.groups.size() == 1;
   const size_t done = whole ? first.claims[shape_].epi : 0;
-  const tenon_tid y = new_rows(columns_after(site.decl.path, first.offered, done, site.total_rows()), site.decl.path,
-                               site.y_format(shape_));
+  const int64_t columns = columns_after(site.decl.path, first.offered, done, site.total_rows());
+  const tenon_tid y = new_rows(columns, site.decl.path, site.y_format(shape_));
   const ChainView claimed_before(before.data() + unclaimed, claimed);
+  input.x = normed_or(site, input.x);
+  std::vector<tenon_fop> norm;
+  tenon_tid normed = 0;
+  if (const tenon_format format = site.normed_format(shape_); format != TENON_F32) {
+    norm = with_tensors(declared_.sites[site.normed_for].before, {});
+    normed = new_rows(columns, site.decl.path + ".normed", format);
+    normed_[y] = {site.normed_for, normed};
+  }
   int64_t column = 0;
   for (SiteGroup& group : site.groups) {
-    record_group(site, group, {input, claimed_before, rows}, whole ? y : columns_of(y, column, group.rows(site)));
+    record_group(site, group, {input, claimed_before, rows, normed, normed != 0 ? norm.data() : nullptr},
+                 whole ? y : columns_of(y, column, group.rows(site)));
     record_unclaimed_of_group(site, group, y, column);
     column += group.rows(site);
   }
   return y;
+}
+
+tenon_tid ModelBuilder::normed_or(const Site& site, tenon_tid x) const {
+  const auto left = normed_.find(x);
+  return left != normed_.end() && &declared_.sites[left->second.site] == &site ? left->second.rows : x;
 }
 
 const std::string& ModelBuilder::path_of(const Site& site, const SiteGroup& group) {
@@ -276,6 +290,8 @@ void ModelBuilder::record_group(const Site& site, SiteGroup& group, const Shared
   call.pro = shared.before.get();
   call.epi = claimed_after.get();
   call.claim = &claim;
+  call.normed = shared.normed;
+  call.norm = shared.norm;
   Call record(scheme, "record " + path);
   record.check(group.scheme->table().record(scheme.self(), group.handle, &call, rec_.recorder(), record.why()));
 }

@@ -10,7 +10,6 @@
 #include <algorithm>
 
 #include "../../model/weights/metadata_ledger.h"
-#include "product_links.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 
@@ -89,7 +88,7 @@ void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
   // A device that walks its ops computes in f32.
   const bool walks = (components.device().flags & TENON_DEVICE_WALKS) != 0;
   negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); },
-                    walks ? std::map<SiteId, SiteId>() : product_links(*model_, *declared));
+                    walks ? ProductLinks() : product_links(*model_, *declared));
   declared->add_vectors();
 }
 

@@ -70,7 +70,7 @@ tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes) {
   return all;
 }
 
-void Negotiation::run(const Observed& observed, const std::map<SiteId, SiteId>& links) {
+void Negotiation::run(const Observed& observed, const ProductLinks& links) {
   negotiate_caches();
   negotiate_sites(observed);
   negotiate_formats(links);
@@ -158,23 +158,38 @@ void Negotiation::negotiate_site(Site& site, bool observed) {
   }
 }
 
-void Negotiation::negotiate_formats(const std::map<SiteId, SiteId>& links) {
-  for (const auto& [from, to] : links) {
+void Negotiation::negotiate_formats(const ProductLinks& links) {
+  for (const auto& [from, to] : links.plain) {
     Site& site = declared_.sites[from];
     for (size_t shape = 0; shape < shapes_.size(); ++shape) {
-      site.y_formats.push_back(format_between(site, declared_.sites[to], shape));
+      site.y_formats.push_back(format_between(site, declared_.sites[to], shape, false));
+    }
+  }
+  for (const auto& [from, to] : links.normed) {
+    Site& site = declared_.sites[from];
+    site.normed_for = to;
+    for (size_t shape = 0; shape < shapes_.size(); ++shape) {
+      site.normed_formats.push_back(format_between(site, declared_.sites[to], shape, true));
     }
   }
 }
 
-tenon_format Negotiation::format_between(const Site& from, const Site& to, size_t shape) {
+// The first product does all that stands after it, and the second all that stands before it: nothing, or a norm.
+bool Negotiation::claims_for_link(const Site& from, const Site& to, size_t shape, bool normed) const {
   const auto claims_of = [&](const SiteGroup& group) { return group.claims.size() == shapes_.size(); };
   const bool whole = from.groups.size() == 1 && !from.groups.front().apart && claims_of(from.groups.front()) &&
                      from.groups.front().claims[shape].epi == from.groups.front().offered.size();
-  if (!whole || !to.before.empty() || observed_.contains(&to) || !std::ranges::all_of(to.groups, claims_of)) {
-    return TENON_F32;
-  }
-  for (const tenon_format format : kLinkFormats) {
+  if (!whole || observed_.contains(&to) || !std::ranges::all_of(to.groups, claims_of)) return false;
+  if (!normed) return to.before.empty();
+  return to.before.size() == 1 && to.before.front().fop.id == TENON_F_RMSNORM &&
+         std::ranges::all_of(to.groups, [&](const SiteGroup& group) { return group.claims[shape].pro == 1; });
+}
+
+tenon_format Negotiation::format_between(const Site& from, const Site& to, size_t shape, bool normed) {
+  if (!claims_for_link(from, to, shape, normed)) return TENON_F32;
+  for (const tenon_format link : kLinkFormats) {
+    if (normed && !sdk::is_tiled(link)) continue;
+    const tenon_format format = link | (normed ? sdk::kNormed : 0);
     if (sdk::has_linked_rows(format, shapes_[shape].rows, to.decl.columns) &&
         takes_formats(to, shape, format, TENON_F32) && takes_formats(from, shape, TENON_F32, format)) {
       return format;

@@ -15,6 +15,7 @@
 
 #include "decisions.h"
 #include "declared.h"
+#include "product_links.h"
 #include "scheme_choice.h"
 #include "tenon/core/pipeline.h"
 
@@ -39,9 +40,9 @@ class Negotiation {
 
   // Says whether somebody observes what goes into the site's products, so that nobody may claim what is before them.
   using Observed = std::function<bool(const Site& site)>;
-  // Splits sites by scheme, collects claims, binds, reads footprints. links: see product_links(); the activations
-  // between these may become other than f32. Throws Error with every refusal at once.
-  void run(const Observed& observed, const std::map<SiteId, SiteId>& links);
+  // Splits sites by scheme, collects claims, binds, reads footprints. The activations of links may become other than
+  // f32. Throws Error with every refusal at once.
+  void run(const Observed& observed, const ProductLinks& links);
 
   void note(const std::string& path, const std::string& text) { log_.note(path, text); }
   std::vector<Decision> decisions() const { return log_.decisions(); }
@@ -64,9 +65,11 @@ class Negotiation {
   bool claim_group(const Site& site, SiteGroup& group, const LinearView& view, bool observed);
   void bind_group(const Site& site, SiteGroup& group, const LinearView& view);
   void check_footprint(const Site& site, const SiteGroup& group, const LinearView& view);
-  // Finds, by shape, the format between a product and the only one that reads it: f32 unless both have another.
-  void negotiate_formats(const std::map<SiteId, SiteId>& links);
-  tenon_format format_between(const Site& from, const Site& to, size_t shape);
+  // Finds, by shape, the format between two linked products: f32 unless both have another. If `normed`, it is that of
+  // what the first leaves beside y for the norm before the second.
+  void negotiate_formats(const ProductLinks& links);
+  tenon_format format_between(const Site& from, const Site& to, size_t shape, bool normed);
+  bool claims_for_link(const Site& from, const Site& to, size_t shape, bool normed) const;
   // Says whether the schemes of all the site's groups claim the same as before when x and y have these formats.
   bool takes_formats(const Site& site, size_t shape, tenon_format x, tenon_format y);
   // If it `attends`, what stands after the site is noted with its attention, unless a scheme takes it.

@@ -1,28 +1,53 @@
 #include "product_links.h"
 
+#include <optional>
 #include <set>
 
 #include "recorded_step.h"
 
 namespace tenon {
+namespace {
 
-std::map<SiteId, SiteId> product_links(const Model& model, const Declared& declared) {
+// Notes links by their first site. A site of which several results would be linked, or one is not, has none.
+class LinksFound {
+ public:
+  explicit LinksFound(std::map<SiteId, SiteId>& links) : links_(links) {}
+  void add(SiteId from, std::optional<SiteId> to) {
+    if (!to || !links_.emplace(from, *to).second) unlinked_.insert(from);
+  }
+  void finish() {
+    for (const SiteId site : unlinked_) links_.erase(site);
+  }
+
+ private:
+  std::map<SiteId, SiteId>& links_;
+  std::set<SiteId> unlinked_;
+};
+
+}  // namespace
+
+ProductLinks product_links(const Model& model, const Declared& declared) {
   const auto site_of = [&](const RecordedModule& m) {
+    if (m.kind == RecordedModule::kAttention) return declared.layers[m.number].qkv;
     return m.kind == RecordedModule::kLinear ? declared.site_of(m.number) : declared.site_of_joined(m.number);
   };
-  std::map<SiteId, SiteId> links;
-  std::set<SiteId> unlinked;
+  ProductLinks links;
+  LinksFound plain(links.plain), normed(links.normed);
   for (const RecordedTensor& t : recorded_step(model)) {
     if (!t.maker.product() || !t.maker.plain) continue;
-    const SiteId site = site_of(t.maker);
-    const bool linked = !t.read_otherwise && t.takers.size() == 1 && t.takers.front().plain;
-    if (!linked || links.contains(site)) {
-      unlinked.insert(site);
-    } else {
-      links[site] = site_of(t.takers.front());
+    std::optional<SiteId> to, through_norm;
+    if (t.takers.size() == 1) {
+      const RecordedModule& taker = t.takers.front();
+      if (taker.plain && !t.read_otherwise) to = site_of(taker);
+      if (taker.plain || taker.kind == RecordedModule::kAttention) {
+        if (!declared.sites[site_of(taker)].before.empty()) through_norm = site_of(taker);
+      }
     }
+    plain.add(site_of(t.maker), to);
+    normed.add(site_of(t.maker), through_norm);
   }
-  for (const SiteId site : unlinked) links.erase(site);
+  plain.finish();
+  normed.finish();
   return links;
 }
 

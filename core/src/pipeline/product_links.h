@@ -1,5 +1,5 @@
-// This finds the products that feed another: the result of one is nothing but the x of the other. Between such two,
-// activations may have a format that only these two know.
+// This finds the products that feed another: the result of one is the x of the other, as it is or through a norm. Between such
+// two, activations may have a format that only these two know (tenon/sdk/linked_rows.h).
 #pragma once
 
 #include <map>
@@ -8,8 +8,13 @@
 
 namespace tenon {
 
-// Returns, by the site whose result it is, the site that takes it: where each result of the first is x of the second
-// and nothing else reads it, and both are plain (recorded_step.h).
-std::map<SiteId, SiteId> product_links(const Model& model, const Declared& declared);
+struct ProductLinks {
+  std::map<SiteId, SiteId> plain, normed;  // by the site whose result it is, the site that takes it
+};
+
+// A plain link is where each result of the first site is x of the second and nothing else reads it; a normed one where one
+// product alone takes it as x, with ops before it, and others may read it, too. All are plain products (recorded_step.h) or
+// an attention's Q, K and V.
+ProductLinks product_links(const Model& model, const Declared& declared);
 
 }  // namespace tenon

@@ -196,7 +196,7 @@ tenon_status ProgramRecording::emit(const tenon_op& op) {
   if (op.name == nullptr || op.name[0] == '\0') return reject("no name");
   if (op.n_operands > TENON_MAX_OPERANDS) return reject("more than 64 operands");
   if (op.part == nullptr && op.launch == nullptr) return reject("nothing to run");
-  if ((op.blocks & ~(TENON_BLOCKS_SMALL | TENON_BLOCKS_LARGE)) != 0) return reject("unknown classes of blocks");
+  if (op.blocks > TENON_BLOCKS_WHOLE) return reject("unknown classes of blocks");
   if (op.phases > TENON_MAX_PHASES || (op.part != nullptr && op.phases == 0)) return reject("phases out of range");
   for (uint32_t p = 0; p < op.phases; ++p) {
     if (op.chunks[p] == 0) return reject("a phase without chunks");
@@ -310,9 +310,9 @@ void ProgramRecording::find_stable() {
   }
 }
 
-// Large and small blocks alternate: an op is large if it can be and the op before is not. Alternation begins with
-// small, so that every layer of a model comes out alike. An op that can only be large makes the one before it small; if
-// that cannot be, it is not overlapped with it.
+// Large and small blocks alternate: an op is large if it can be and the op before has small ones. Alternation begins
+// with small, so that every layer of a model comes out alike. An op that can only be large makes the one before it
+// small; if that cannot be, it is not overlapped with it. Beside whole blocks nothing stands, so that they crowd nobody.
 void ProgramRecording::choose_blocks() {
   bool begun = false;
   ProgramOp* before = nullptr;
@@ -320,16 +320,21 @@ void ProgramRecording::choose_blocks() {
     const bool small = (op.block_classes & TENON_BLOCKS_SMALL) != 0,
                large = (op.block_classes & TENON_BLOCKS_LARGE) != 0;
     op.plain = (op.flags & TENON_OP_FOREIGN) != 0;
-    const bool crowded = before != nullptr && before->blocks == TENON_BLOCKS_LARGE && !op.plain;
-    op.blocks = large && (!small || (begun && !crowded)) ? TENON_BLOCKS_LARGE : TENON_BLOCKS_SMALL;
-    if (crowded && op.blocks == TENON_BLOCKS_LARGE) {
+    const bool overlaps = before != nullptr && !op.plain,
+               after_small = !overlaps || before->blocks == TENON_BLOCKS_SMALL;
+    if (op.block_classes == TENON_BLOCKS_WHOLE) {
+      op.blocks = TENON_BLOCKS_WHOLE;
+    } else {
+      op.blocks = large && (!small || (begun && after_small)) ? TENON_BLOCKS_LARGE : TENON_BLOCKS_SMALL;
+    }
+    if (overlaps && before->blocks == TENON_BLOCKS_LARGE && op.blocks == TENON_BLOCKS_LARGE) {
       if ((before->block_classes & TENON_BLOCKS_SMALL) != 0) {
         before->blocks = TENON_BLOCKS_SMALL;
       } else {
         op.plain = true;
       }
     }
-    begun |= large;
+    begun |= op.blocks != TENON_BLOCKS_SMALL || large;
     before = &op;
   }
 }

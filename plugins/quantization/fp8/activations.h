@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "tenon/sdk/recorder.h"
+
 namespace tenon::fp8 {
 
 // A product leaves x as it is, rounds it by a scale a row, or rounds it by the scale that the file has for a matrix.
@@ -42,16 +44,35 @@ constexpr float row_scale(float largest) {
 // parts, k): each part has a scale of its own.
 struct RoundArgs {
   uint32_t k, rows, parts;
-  uint32_t experts;   // so many have sets of scales; 0: there is one
-  uint32_t has_norm;  // 1: the operand after kRoundedLive is RMSNorm's weights, f32[k]
-  // 1: the operand after these is f32[sets][parts], and of a routed site the rows'
-  // experts follow; 0: each row has a scale.
-  uint32_t has_scales;
-  float eps;  // RMSNorm adds it to the mean of the squares
+  uint32_t experts;     // so many have sets of scales; 0: there is one
+  uint32_t has_norm;    // 1: operand kRoundedNorm is RMSNorm's weights, f32[k]
+  uint32_t has_scales;  // 1: operand kRoundedScales is f32[sets][parts]; 0: each row has a scale
+  float eps;            // RMSNorm adds it to the mean of the squares
   uint32_t reserved;
   int64_t x_stride;  // floats
 };
-enum RoundOperand : uint32_t { kRounded, kRoundedX, kRoundedLive, kRoundedOthers };
+// The op has these operands in order. From kRoundedNorm on they are there only where the arguments say so;
+// kRoundedExpert, the rows' experts, is there if the site is routed and has scales.
+enum RoundOperand : uint32_t { kRounded, kRoundedX, kRoundedLive, kRoundedNorm, kRoundedScales, kRoundedExpert };
+struct RoundPointers {
+  const float *x, *norm, *scales;  // norm, scales, expert: or nullptr
+  const int32_t* expert;
+  const uint32_t* live;
+  float* to;
+};
+// Launch is sdk::Part or cuda::Launch.
+template <class Launch>
+RoundPointers round_pointers(const RoundArgs& a, const Launch& launch) {
+  RoundPointers p{};
+  p.to = launch.template ptr<float>(kRounded);
+  p.x = launch.template ptr<const float>(kRoundedX);
+  p.live = launch.template ptr<const uint32_t>(kRoundedLive);
+  sdk::PresentOperands present(launch, kRoundedNorm);
+  p.norm = present.template take<const float>(a.has_norm != 0);
+  p.scales = present.template take<const float>(a.has_scales != 0);
+  p.expert = present.template take<const int32_t>(a.has_scales != 0 && a.experts != 0);
+  return p;
+}
 
 // For calibration an op finds the largest magnitude of x.
 struct LargestArgs {

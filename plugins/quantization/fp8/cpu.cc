@@ -28,24 +28,21 @@ float largest_of(const float* x, uint32_t k) {
 }
 
 void round_rows(const CpuRoundArgs& a, const sdk::Part& part) {
-  const uint32_t live = std::min(part.ptr<const uint32_t>(kRoundedLive)[sdk::kLiveRows], a.rows);
-  uint32_t next = kRoundedOthers;
-  const float* norm = a.has_norm != 0 ? part.ptr<const float>(next++) : nullptr;
-  const float* scales = a.has_scales != 0 ? part.ptr<const float>(next++) : nullptr;
-  const int32_t* expert = a.has_scales != 0 && a.experts != 0 ? part.ptr<const int32_t>(next) : nullptr;
+  const RoundPointers at = round_pointers(a, part);
+  const uint32_t live = std::min(at.live[sdk::kLiveRows], a.rows);
   for (uint32_t r = part.begin(); r < std::min(part.end(), live); ++r) {
-    const float* x = part.ptr<const float>(kRoundedX) + r * a.x_stride;
-    float* to = part.ptr<float>(kRounded) + size_t{r} * a.parts * a.k;
-    if (norm != nullptr) {
+    const float* x = at.x + r * a.x_stride;
+    float* to = at.to + size_t{r} * a.parts * a.k;
+    if (at.norm != nullptr) {
       float* last = to + size_t{a.parts - 1} * a.k;  // it is rounded after the other parts
-      kernels(a.isa).f32->ops.rms_norm(x, norm, a.k, a.eps, last);
+      kernels(a.isa).f32->ops.rms_norm(x, at.norm, a.k, a.eps, last);
       x = last;
     }
     // The product says what is wrong with a row of an expert that there is not.
     const uint32_t set =
-        expert != nullptr && expert[r] >= 0 ? std::min(static_cast<uint32_t>(expert[r]), a.experts - 1) : 0;
+        at.expert != nullptr && at.expert[r] >= 0 ? std::min(static_cast<uint32_t>(at.expert[r]), a.experts - 1) : 0;
     for (uint32_t p = 0; p < a.parts; ++p, to += a.k) {
-      const float scale = scales != nullptr ? scales[set * a.parts + p] : row_scale(largest_of(x, a.k));
+      const float scale = at.scales != nullptr ? at.scales[set * a.parts + p] : row_scale(largest_of(x, a.k));
       for (uint32_t i = 0; i < a.k; ++i) to[i] = rounded_by(scale, x[i]);
     }
   }

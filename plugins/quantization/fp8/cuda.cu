@@ -28,13 +28,6 @@ struct CudaSchema : PublishedSchema {
 
 namespace {
 
-struct RoundPointers {
-  const float *x, *norm, *scales;
-  const int32_t* expert;
-  const uint32_t* live;
-  float* to;
-};
-
 // A block has some columns of a row, and goes over all of it first where RMSNorm or a scale of the row want that.
 __global__ void __launch_bounds__(kThreads) round_kernel(const RoundArgs a, const RoundPointers p, uint32_t columns) {
   cuda::wait();
@@ -68,15 +61,8 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const RoundArgs a, cons
 void run_round(const RoundArgs& a, const cuda::Launch& launch) {
   constexpr uint32_t kManyRows = 64, kColumns = 1024;
   const uint32_t columns = a.rows >= kManyRows ? a.k : kColumns;
-  uint32_t next = kRoundedOthers;
-  RoundPointers p{};
-  p.x = launch.ptr<const float>(kRoundedX);
-  p.live = launch.ptr<const uint32_t>(kRoundedLive);
-  p.to = launch.ptr<float>(kRounded);
-  if (a.has_norm != 0) p.norm = launch.ptr<const float>(next++);
-  if (a.has_scales != 0) p.scales = launch.ptr<const float>(next++);
-  if (a.has_scales != 0 && a.experts != 0) p.expert = launch.ptr<const int32_t>(next);
-  launch(&round_kernel, {.blocks = {a.rows, (a.k + columns - 1) / columns}, .threads = {kThreads}}, a, p, columns);
+  launch(&round_kernel, {.blocks = {a.rows, (a.k + columns - 1) / columns}, .threads = {kThreads}}, a,
+         round_pointers(a, launch), columns);
 }
 
 // A block has a row. The bits of magnitudes have their order, and the state begins with zeros.

@@ -44,7 +44,7 @@ struct RoundCodesArgs {
   uint32_t rows, scale_rows;  // scale_rows: a part's scales begin so many after those of the part before
   uint32_t parts;
   uint32_t has_norm;    // 1: operand kNorm is RMSNorm's weights, f32[k]
-  uint32_t has_scales;  // 1: the last operand is f32[parts], x's scales; 0: each row has a scale
+  uint32_t has_scales;  // 1: operand kXScales is f32[parts], x's scales; 0: each row has a scale
   float eps;            // RMSNorm adds it to the mean of the squares
   tenon_format x_format;
   uint32_t reserved;
@@ -52,7 +52,7 @@ struct RoundCodesArgs {
 };
 // Codes are e4m3 (rows, parts, padded), scales f32 (parts, scale_rows). Rows past the live ones get 0 and scales of 1.
 struct RoundCodesOperand {
-  enum : uint32_t { kCodes, kScales, kX, kLive, kNorm };
+  enum : uint32_t { kCodes, kScales, kX, kLive, kNorm, kXScales };
 };
 struct RoundCodesPointers {
   const void* x;
@@ -144,16 +144,20 @@ void run_round_codes_of(const RoundCodesArgs& a, const RoundCodesPointers& p, co
                : &round_codes_kernel<X, true, kManyOctets>,
          {.blocks = {a.rows}, .threads = {kThreads}}, a, p);
 }
-inline void run_round_codes(const RoundCodesArgs& a, const cuda::Launch& launch) {
+inline RoundCodesPointers round_codes_pointers(const RoundCodesArgs& a, const cuda::Launch& launch) {
   using Operand = RoundCodesOperand;
   RoundCodesPointers p{};
   p.codes = launch.ptr<uint8_t>(Operand::kCodes);
   p.to_scales = launch.ptr<float>(Operand::kScales);
   p.x = launch.ptr<const void>(Operand::kX);
   p.live = launch.ptr<const uint32_t>(Operand::kLive);
-  size_t next = Operand::kNorm;
-  if (a.has_norm != 0) p.norm = launch.ptr<const float>(next++);
-  if (a.has_scales != 0) p.scales = launch.ptr<const float>(next);
+  cuda::detail::PresentOperands present(launch, Operand::kNorm);
+  p.norm = present.take<const float>(a.has_norm != 0);
+  p.scales = present.take<const float>(a.has_scales != 0);
+  return p;
+}
+inline void run_round_codes(const RoundCodesArgs& a, const cuda::Launch& launch) {
+  const RoundCodesPointers p = round_codes_pointers(a, launch);
   if (a.x_format == TENON_F16) return run_round_codes_of<__half>(a, p, launch);
   run_round_codes_of<float>(a, p, launch);
 }
@@ -245,7 +249,7 @@ struct AddToSumsArgs {
   uint32_t has_bias, has_addend, reserved;
   int64_t y_stride, sums_stride, addend_stride;  // floats
 };
-// The last two are there if has_bias and has_addend say so.
+// From kBias on they are there only where has_bias and has_addend say so.
 struct AddToSumsOperand {
   enum : uint32_t { kY, kSums, kLive, kBias, kAddend };
 };
@@ -266,16 +270,20 @@ inline __global__ void __launch_bounds__(kThreads)
   if (p.addend != nullptr) v += p.addend[row * a.addend_stride + column];
   p.y[row * a.y_stride + column] = v;
 }
-inline void run_add_to_sums(const AddToSumsArgs& a, const cuda::Launch& launch) {
+inline AddToSumsPointers add_to_sums_pointers(const AddToSumsArgs& a, const cuda::Launch& launch) {
   using Operand = AddToSumsOperand;
   AddToSumsPointers p{};
   p.y = launch.ptr<float>(Operand::kY);
   p.sums = launch.ptr<const float>(Operand::kSums);
   p.live = launch.ptr<const uint32_t>(Operand::kLive);
-  size_t next = Operand::kBias;
-  if (a.has_bias != 0) p.bias = launch.ptr<const float>(next++);
-  if (a.has_addend != 0) p.addend = launch.ptr<const float>(next);
-  launch(&add_to_sums_kernel, {.blocks = {(a.columns + kThreads - 1) / kThreads, a.rows}, .threads = {kThreads}}, a, p);
+  cuda::detail::PresentOperands present(launch, Operand::kBias);
+  p.bias = present.take<const float>(a.has_bias != 0);
+  p.addend = present.take<const float>(a.has_addend != 0);
+  return p;
+}
+inline void run_add_to_sums(const AddToSumsArgs& a, const cuda::Launch& launch) {
+  launch(&add_to_sums_kernel, {.blocks = {(a.columns + kThreads - 1) / kThreads, a.rows}, .threads = {kThreads}}, a,
+         add_to_sums_pointers(a, launch));
 }
 
 }  // namespace tenon::fp8

@@ -248,6 +248,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     args.parts = parts;
     args.experts = site.experts;
     args.x_stride = x.stride[0] / kFloatBytes;
+    // These are in the order of RoundOperand.
     std::vector<tenon_operand> operands = {
         {to, TENON_WRITE}, {call.x, TENON_READ}, {live_of(call.row_live, rec), TENON_READ}};
     for (const tenon_fop& op : sdk::ops_of(call.pro)) {

@@ -104,6 +104,9 @@ class LlmInt8 : public int8_rows::CudaScheme<LlmInt8, Schema> {
 
   // Nothing around the product is claimed: outliers are those of x as it is, and they are added after the product.
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
+    if (s.x_format != TENON_F32 || s.y_format != TENON_F32) {
+      throw sdk::Refused("activations other than f32, in which outliers are looked for");
+    }
     tenon_claim claim = Base::claim(s, b);
     claim.pro = claim.epi = 0;
     return claim;

@@ -1,9 +1,10 @@
 // This scheme claims activations other than f32, as schemes of a GPU do, and multiplies nothing: it is asked and bound,
-// no more. x, y: beside f32 it takes these formats, of which one has codes.
+// no more. x, y: beside f32 it takes these formats, of which one has codes and one, in bf16, is for a norm.
 #include <memory>
 #include <string>
 
 #include "tenon/sdk/cpu/linear.h"
+#include "tenon/sdk/linked_rows.h"
 #include "tenon/sdk/quantization.h"
 
 namespace acme {
@@ -15,8 +16,10 @@ struct Halves : sdk::Quantization<Halves> {
   static constexpr const char* kName = "acme.halves";
   static constexpr const char* kDoc = "Takes activations in halves.";
   static constexpr auto kParams = sdk::params(
-      sdk::text({.name = "x", .doc = "A format that x may have.", .value = "f32", .choices = "f32|bf16|f16|f8e4m3"}),
-      sdk::text({.name = "y", .doc = "A format that y may have.", .value = "f32", .choices = "f32|bf16|f16|f8e4m3"}));
+      sdk::text(
+          {.name = "x", .doc = "A format that x may have.", .value = "f32", .choices = "f32|bf16|f16|f8e4m3|normed"}),
+      sdk::text(
+          {.name = "y", .doc = "A format that y may have.", .value = "f32", .choices = "f32|bf16|f16|f8e4m3|normed"}));
   static constexpr uint32_t kRowInvariantMax = 0;
   using Site = cpu::LinearSite;
 
@@ -24,6 +27,7 @@ struct Halves : sdk::Quantization<Halves> {
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
     const auto takes = [](tenon_format format, const std::string& name) {
+      if (sdk::is_normed(format)) return name == "normed" && sdk::element_of(format) == TENON_BF16;
       return format == TENON_F32 || tenon_format_name(format) == name;
     };
     if (!takes(s.x_format, x_) || !takes(s.y_format, y_)) throw sdk::Refused("other activations");

@@ -68,6 +68,27 @@ TEST_P(TiledValues, OctetsHaveTwoOfEachEightColumns) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, TiledValues, testing::Values(16U, 48U, 128U, 192U, 256U, 768U));
 
+// The numbers are rows times 1/2, behind which the row has its sums of squares and 2.
+TEST(LinkedValues, RowsBeforeANormHaveNumbersBehindThem) {
+  for (const int64_t columns : {512, 1536, 4096, 16384}) {
+    const tenon_tensor t = sdk::linked_rows(TENON_BF16 | sdk::kTiled | sdk::kNormed, 16, columns);
+    EXPECT_TRUE(sdk::is_normed(t));
+    EXPECT_EQ(sdk::rows_of(t), 16);
+    const int64_t octets = t.dim[1];
+    const int64_t last = columns / 8 + columns / 512;  // the sums' octets end here
+    ASSERT_LT(last, octets);
+    std::vector<float> numbers(static_cast<size_t>(octets * 16 * 4), NAN);
+    for (int64_t row = 0; row < 16; ++row) numbers[static_cast<size_t>((last * 16 + row) * 4)] = 2;
+    std::vector<std::byte> bytes;
+    for (const float number : numbers) put(bytes, number);
+    const auto half = static_cast<uint16_t>(sdk::float_to_bf16(1.5F));
+    std::memcpy(&bytes[((columns / 8 - 1) * 16 + 5) * 16], &half, 2);  // the row 5 of the last octet's first column
+    const LinkedValues values(t, bytes.data());
+    EXPECT_EQ(values.columns(), columns);
+    EXPECT_EQ(values.at(5, columns - 32 + 6), 3);
+  }
+}
+
 TEST(LinkedValues, CodesHaveTheirRowsScaleBehindThem) {
   // These are 1, -1.5 and NaN in e4m3.
   constexpr uint8_t kCodes[] = {0x38, 0xbc, 0x7f};
@@ -94,6 +115,7 @@ TEST(LinkedValues, SomeRowsCannotBeTiled) {
   EXPECT_FALSE(sdk::has_linked_rows(TENON_F16 | sdk::kTiled, 300, kColumns));
   EXPECT_FALSE(sdk::has_linked_rows(TENON_F16 | sdk::kTiled, 64, 96));
   EXPECT_FALSE(sdk::has_linked_rows(TENON_F8E4M3, 64, 96));
+  EXPECT_FALSE(sdk::has_linked_rows(TENON_F16 | sdk::kTiled | sdk::kNormed, 64, 640));
   EXPECT_TRUE(sdk::has_linked_rows(TENON_BF16, 129, 96));
 }
 

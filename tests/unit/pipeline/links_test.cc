@@ -6,11 +6,12 @@
 #include "../../../core/src/pipeline/product_links.h"
 #include "made_model.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/linked_rows.h"
 
 namespace tenon::test {
 namespace {
 
-constexpr int64_t kWidth = 32, kInner = 128, kVocab = 40;
+constexpr int64_t kWidth = 32, kInner = 512, kVocab = 40;
 
 // These may stand in the way of a link.
 struct Between {
@@ -56,9 +57,12 @@ MadeModel mlp(const Between& between) {
   return m;
 }
 
-// Returns the format of what goes from gate and up to down, where the one may write `y` and the other read `x`, in
-// steps of one row and of many; it is empty if these are no linked products.
-std::vector<tenon_format> agreed(const std::string& y, const std::string& x, const Between& between = {}) {
+// Returns the formats of what goes from gate and up to down, where the one may write `y` and the other read `x`, in
+// steps of 16 rows and of many; they are empty if these are no linked products.
+struct Agreed {
+  std::vector<tenon_format> y, normed;
+};
+Agreed negotiated(const std::string& y, const std::string& x, const Between& between) {
   MadeModel model = mlp(between);
   const PipelineConfig config = config_of({R"(quantization.override=[{match="[gu]*", use="acme.halves", y=")" + y +
                                            R"("},{match="down", use="acme.halves", x=")" + x + R"("}])"});
@@ -70,18 +74,26 @@ std::vector<tenon_format> agreed(const std::string& y, const std::string& x, con
   const std::unique_ptr<Model> built = kind.build(model.weights, declared);
   declared.make_sites();
   std::vector<tenon_bounds> shapes(2, sdk::abi_struct<tenon_bounds>());
-  shapes[0].rows = shapes[0].seqs = shapes[0].rows_per_seq = shapes[0].out_rows = 1;
+  shapes[0].seqs = shapes[0].out_rows = 1;
+  shapes[0].rows = shapes[0].rows_per_seq = 16;
   shapes[1] = shapes[0];
   shapes[1].rows = shapes[1].rows_per_seq = 2048;
   Negotiation negotiation(true, "", components, declared, shapes);
   negotiation.run([&](const Site& site) { return between.observed && site.decl.path == "down"; },
                   product_links(*built, declared));
-  std::vector<tenon_format> formats;
+  Agreed formats;
   for (Site& site : declared.sites) {
-    if (site.decl.mats.size() == 2) formats = site.y_formats;
+    if (site.decl.mats.size() == 2) formats = {site.y_formats, site.normed_formats};
     for (SiteGroup& group : site.groups) group.scheme->table().unbind(group.scheme->instance.self(), group.handle);
   }
   return formats;
+}
+
+std::vector<tenon_format> agreed(const std::string& y, const std::string& x, const Between& between = {}) {
+  return negotiated(y, x, between).y;
+}
+std::vector<tenon_format> agreed_for_norm(const std::string& y, const std::string& x, const Between& between) {
+  return negotiated(y, x, between).normed;
 }
 
 std::vector<tenon_format> both(tenon_format format) {
@@ -103,6 +115,17 @@ TEST(ProductLinks, OtherwiseActivationsAreF32) {
 
 TEST(ProductLinks, OpsBeforeTheSecondProductTakeF32) {
   EXPECT_EQ(agreed("bf16", "bf16", {.normed = true}), both(TENON_F32));
+}
+
+TEST(ProductLinks, ANormBetweenThemIsPassedByRowsBesideY) {
+  const tenon_format rows = TENON_BF16 | sdk::kTiled | sdk::kNormed;
+  EXPECT_EQ(agreed_for_norm("normed", "normed", {.normed = true}), both(rows));
+  EXPECT_EQ(agreed("normed", "normed", {.normed = true}), both(TENON_F32));
+  EXPECT_EQ(agreed_for_norm("normed", "normed", {.read_twice = true, .normed = true}), std::vector<tenon_format>());
+  EXPECT_EQ(agreed_for_norm("normed", "normed", {.normed = true, .observed = true}), both(TENON_F32));
+  EXPECT_EQ(agreed_for_norm("normed", "bf16", {.normed = true}), both(TENON_F32));
+  EXPECT_EQ(agreed_for_norm("bf16", "normed", {.normed = true}), both(TENON_F32));
+  EXPECT_EQ(agreed_for_norm("normed", "normed", {}), std::vector<tenon_format>());
 }
 
 TEST(ProductLinks, WhoeverObservesTheSecondProductSeesF32) {

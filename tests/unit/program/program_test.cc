@@ -162,7 +162,8 @@ TEST_F(ProgramTest, OldCellsAreStableUntilAllIsWritten) {
   EXPECT_EQ(program->ops()[3].stable & 1u, 0u);
 }
 
-constexpr uint32_t kSmall = TENON_BLOCKS_SMALL, kLarge = TENON_BLOCKS_LARGE, kEither = kSmall | kLarge;
+constexpr uint32_t kSmall = TENON_BLOCKS_SMALL, kLarge = TENON_BLOCKS_LARGE, kEither = kSmall | kLarge,
+                   kWhole = TENON_BLOCKS_WHOLE;
 
 // This has the ops of a model as a GPU gets them, and the class of blocks that each is to have.
 struct QueueOp {
@@ -239,6 +240,16 @@ TEST_F(BlockClasses, TwoThatMustBeLargeDoNotOverlap) {
   EXPECT_FALSE(overlaps(*program, 1));
   EXPECT_FALSE(overlaps(*program, 2));
   EXPECT_TRUE(overlaps(*program, 3));
+}
+
+TEST_F(BlockClasses, WholeOnesOverlapWithAll) {
+  const auto program = record({{"first", kWhole, kWhole},
+                               {"second", kWhole, kWhole},
+                               {"long row", kLarge, kLarge},
+                               {"third", kWhole, kWhole},
+                               {"fourth", kEither, kSmall},
+                               {"fifth", kEither, kLarge}});
+  for (size_t i = 1; i < 6; ++i) EXPECT_TRUE(overlaps(*program, i)) << i;
 }
 
 TEST_F(ProgramTest, ASliceSharesItsParent) {

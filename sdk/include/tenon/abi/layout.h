@@ -3,15 +3,15 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "2e34e4025a2784d2"
-#define TENON_LAYOUT_DEVICE       "3870c84a0c0991ba"
-#define TENON_LAYOUT_DRAFT        "b969c2d12fee4033"
-#define TENON_LAYOUT_GRAMMAR      "acfa4b17516ead80"
-#define TENON_LAYOUT_KV_CACHE     "925a4a41361b0a63"
-#define TENON_LAYOUT_OP           "a1a4f84e23cb8d59"
-#define TENON_LAYOUT_QUANTIZATION "1034b272998cda51"
-#define TENON_LAYOUT_SAMPLER      "e06e0550a35ef788"
-#define TENON_LAYOUT_SCHEDULER    "65d661146aa074b0"
+#define TENON_LAYOUT_ATTENTION    "24e8e08c2e9affdc"
+#define TENON_LAYOUT_DEVICE       "7d8b2be226d42f41"
+#define TENON_LAYOUT_DRAFT        "f3442dbfa22130ca"
+#define TENON_LAYOUT_GRAMMAR      "c1bb661432b1608a"
+#define TENON_LAYOUT_KV_CACHE     "e89273f37a8e04ef"
+#define TENON_LAYOUT_OP           "6569e8af95cdc99b"
+#define TENON_LAYOUT_QUANTIZATION "b127a574d4f52b9e"
+#define TENON_LAYOUT_SAMPLER      "48b58891a9f454a9"
+#define TENON_LAYOUT_SCHEDULER    "dd3a276d95427e06"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -80,7 +80,7 @@
  * program: enum TENON_LAUNCH_OVERLAP 12fcff95e608
  * program: tenon_part d87c83bd35cb
  * program: tenon_cost f244b9c97528
- * program: enum TENON_BLOCKS_SMALL fa1d18bf1977
+ * program: enum TENON_BLOCKS_SMALL 921a210c93a8
  * program: tenon_op 5b74a32aad02
  * program: enum TENON_OP_FOREIGN 693c85bf8f9b
  * program: tenon_recorder 7f46254be4f3
@@ -96,7 +96,7 @@
  * quantization: tenon_stored d7ec86699a50
  * quantization: tenon_matrix 7a67de2315e4
  * quantization: tenon_linear b3b292dd6af1
- * quantization: tenon_linear_call 0b1829fa1adf
+ * quantization: tenon_linear_call a93562f6a12f
  * quantization: tenon_slice 22fb5ef80a4d
  * quantization: tenon_rows f293bd72e784
  * quantization: tenon_written 1dbb8bec4cdd

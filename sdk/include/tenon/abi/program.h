@@ -92,8 +92,8 @@ typedef struct tenon_cost {
 } tenon_cost;
 
 /* Classes of an op's thread blocks, for rule 6 of the overlap contract.  An op names those that it can run as; the host
- * chooses while recording, large where the op before is not. */
-enum { TENON_BLOCKS_SMALL = 1, TENON_BLOCKS_LARGE = 2 };
+ * chooses while recording, large where the op before is not.  Whole blocks are an op's only class. */
+enum { TENON_BLOCKS_SMALL = 1, TENON_BLOCKS_LARGE = 2, TENON_BLOCKS_WHOLE = 4 };
 
 #define TENON_MAX_PHASES 4
 #define TENON_MAX_OPERANDS 64
@@ -123,9 +123,10 @@ enum { TENON_OP_FOREIGN = 1 /* its kernels do not obey the overlap contract (cuB
  * 3. Every block, on every path, executes the wait before it exits: idle blocks do, and blocks of a step with no live rows.
  * 4. After its wait everything earlier in the program is complete and visible (by induction over 3).
  * 5. Ops enqueue kernels only: a copy, memset or host node in the middle cuts the overlap.
- * 6. Blocks are small (at most 94 KB of shared memory) or large (130 KB), as tenon_launch.blocks says; at most half of an
- *    SM's threads and registers.  No two large ops follow each other: the host sees to it (TENON_BLOCKS_*), and launches
- *    plainly what it cannot alternate.  tenon/cuda/block_size.h says why. */
+ * 6. Blocks are small (at most 94 KB of shared memory) or large (130 KB), as tenon_launch.blocks says, and take at most half
+ *    of an SM's threads and registers; or they are whole, so that no block of another op that overlaps stands beside one.  No
+ *    two large ops follow each other: the host sees to it (TENON_BLOCKS_*), and launches plainly what it cannot alternate.
+ *    tenon/cuda/block_size.h says why. */
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 /* The host's services are valid during the call that receives them.  An id of 0 or a status other than OK means that the recording

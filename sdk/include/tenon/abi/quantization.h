@@ -59,7 +59,8 @@ typedef struct tenon_matrix {
 typedef struct tenon_linear {
   tenon_head h;
   const char *path;                    /* the site's name in the model: "layers.3.attention.qkv" */
-  uint32_t n_mats, x_format, y_format; /* a site, or one expert of it, has 1 to TENON_MAX_STORES matrices */
+  uint32_t n_mats, x_format, y_format; /* a site, or one expert of it, has 1 to TENON_MAX_STORES matrices; a format may be one
+                                          that two schemes agree on (tenon/sdk/linked_rows.h) */
   uint32_t experts;                    /* a routed site has so many sets of n_mats matrices; 0 = the site is not routed */
   const int64_t *out_dim;              /* [n_mats]: matrix m has out_dim[m] rows */
   const tenon_matrix *matrix;          /* [n_mats], or [experts][n_mats]: the matrices as the file has them */
@@ -81,6 +82,11 @@ typedef struct tenon_linear_call {
   uint32_t reserved;
   const tenon_chain *pro, *epi; /* they hold what was claimed and nothing else, with tensors filled in */
   const tenon_claim *claim;
+  /* If y_format was one for a norm (tenon/sdk/linked_rows.h) when the scheme claimed: y is f32, and besides it the product leaves
+   * rows for this RMSNORM in a tensor of that format.  0, NULL: it leaves y alone, whatever it claimed. */
+  tenon_tid normed;
+  uint32_t reserved2;
+  const tenon_fop *norm;
 } tenon_linear_call;
 
 /* This is a tensor of a matrix, or some rows of it: contiguous, as the file stores it.  Frozen. */

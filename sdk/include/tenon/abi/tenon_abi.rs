@@ -12,15 +12,15 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "2e34e4025a2784d2";
-pub const TENON_LAYOUT_DEVICE: &str = "3870c84a0c0991ba";
-pub const TENON_LAYOUT_DRAFT: &str = "b969c2d12fee4033";
-pub const TENON_LAYOUT_GRAMMAR: &str = "acfa4b17516ead80";
-pub const TENON_LAYOUT_KV_CACHE: &str = "925a4a41361b0a63";
-pub const TENON_LAYOUT_OP: &str = "a1a4f84e23cb8d59";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "1034b272998cda51";
-pub const TENON_LAYOUT_SAMPLER: &str = "e06e0550a35ef788";
-pub const TENON_LAYOUT_SCHEDULER: &str = "65d661146aa074b0";
+pub const TENON_LAYOUT_ATTENTION: &str = "24e8e08c2e9affdc";
+pub const TENON_LAYOUT_DEVICE: &str = "7d8b2be226d42f41";
+pub const TENON_LAYOUT_DRAFT: &str = "f3442dbfa22130ca";
+pub const TENON_LAYOUT_GRAMMAR: &str = "c1bb661432b1608a";
+pub const TENON_LAYOUT_KV_CACHE: &str = "e89273f37a8e04ef";
+pub const TENON_LAYOUT_OP: &str = "6569e8af95cdc99b";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "b127a574d4f52b9e";
+pub const TENON_LAYOUT_SAMPLER: &str = "48b58891a9f454a9";
+pub const TENON_LAYOUT_SCHEDULER: &str = "dd3a276d95427e06";
 
 // attention.h
 #[repr(C)]
@@ -674,6 +674,7 @@ impl tenon_cost {
 const _: () = assert!(core::mem::size_of::<tenon_cost>() == 72);
 pub const TENON_BLOCKS_SMALL: u32 = 1;
 pub const TENON_BLOCKS_LARGE: u32 = 2;
+pub const TENON_BLOCKS_WHOLE: u32 = 4;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_op {
@@ -864,12 +865,15 @@ pub struct tenon_linear_call {
     pub pro: *const tenon_chain,
     pub epi: *const tenon_chain,
     pub claim: *const tenon_claim,
+    pub normed: tenon_tid,
+    pub reserved2: u32,
+    pub norm: *const tenon_fop,
 }
 unsafe impl Sync for tenon_linear_call {}
 impl tenon_linear_call {
-    pub const NEW: tenon_linear_call = tenon_linear_call { h: head(64), x: 0, y: 0, store: core::ptr::null(), expert: 0, row_live: 0, reserved: 0, pro: core::ptr::null(), epi: core::ptr::null(), claim: core::ptr::null() };
+    pub const NEW: tenon_linear_call = tenon_linear_call { h: head(80), x: 0, y: 0, store: core::ptr::null(), expert: 0, row_live: 0, reserved: 0, pro: core::ptr::null(), epi: core::ptr::null(), claim: core::ptr::null(), normed: 0, reserved2: 0, norm: core::ptr::null() };
 }
-const _: () = assert!(core::mem::size_of::<tenon_linear_call>() == 64);
+const _: () = assert!(core::mem::size_of::<tenon_linear_call>() == 80);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_slice {

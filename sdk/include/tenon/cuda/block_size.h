@@ -1,4 +1,5 @@
-// A block takes one of two sizes of shared memory, so that kernels that overlap share all multiprocessors evenly.
+// A block takes one of two sizes of shared memory, so that kernels that overlap share all multiprocessors evenly; or it takes so
+// much that nothing fits beside it (TENON_BLOCKS_WHOLE), and they take turns.
 //
 // A multiprocessor (227 KB) holds a small block beside a large one, and never two large ones. Kernels that follow
 // each other as small, large, small, large lie evenly: a large one finds no room where it already is, a small one

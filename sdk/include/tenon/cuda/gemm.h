@@ -39,24 +39,26 @@ struct GemmCall {
 
 namespace detail {
 
-// The first three are always there; the others follow in this order as far as there are such.
+// A product has these operands in order. From kXScales on they are there only where Product says so.
 struct GemmOperand {
   enum : uint32_t { kX, kW, kY, kXScales, kWScales, kBias, kAddend };
 };
-inline void gemm(const Product& p, const Launch& l) {
+inline ProductPointers product_pointers(const Product& p, const Launch& l) {
   using Operand = GemmOperand;
-  size_t next = Operand::kXScales;
-  const auto take = [&](bool there) { return there ? l.ptr<const float>(next++) : nullptr; };
   ProductPointers at{};
   at.x = l.ptr<const void>(Operand::kX);
   at.w = l.ptr<const void>(Operand::kW);
   at.y = l.ptr<void>(Operand::kY);
-  at.x_scales = take(p.scaled());
-  at.w_scales = take(p.scaled());
-  at.bias = take(p.biased != 0);
-  at.addend = take(p.addend_stride != 0);
+  PresentOperands present(l, Operand::kXScales);
+  at.x_scales = present.take<const float>(p.scaled());
+  at.w_scales = present.take<const float>(p.scaled());
+  at.bias = present.take<const float>(p.biased != 0);
+  at.addend = present.take<const float>(p.addend_stride != 0);
   at.workspace = l.scratch();
-  run_product(p, at, l.stream());
+  return at;
+}
+inline void gemm(const Product& p, const Launch& l) {
+  run_product(p, product_pointers(p, l), l.stream());
 }
 
 struct GemmChains {
@@ -128,6 +130,7 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   p.in = lt_type(from.format);
   p.out = lt_type(to.format);
   p.biased = bias != 0;
+  // These are in the order of GemmOperand.
   std::vector<tenon_operand> operands = {{x, TENON_READ}, {call.w, TENON_READ}, {y, TENON_WRITE}};
   if (x_scales != 0) operands.insert(operands.end(), {{x_scales, TENON_READ}, {w_scales, TENON_READ}});
   if (bias != 0) operands.push_back({bias, TENON_READ});

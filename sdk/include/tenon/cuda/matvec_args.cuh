@@ -9,7 +9,7 @@ namespace tenon::cuda {
 
 inline constexpr uint32_t kMatvecRows = 16;  // a product of matvec.cuh has at most so many rows of x
 
-// Says in which order a product leaves y: row after row, or as in tenon/sdk/linked_rows.h.
+// Says in which order x comes or y is left: row after row, or as in tenon/sdk/linked_rows.h.
 enum class Tiled : uint32_t { kNo, kTiled, kStaggered };
 
 // A product is y (rows, columns) = epilogue(norm(x) (rows, k) W^T). The program
@@ -27,9 +27,11 @@ struct MatvecArgs {
   uint32_t experts;                           // the number of experts of a routed product; else 0
   uint32_t unpaired;                          // 1: x is unpaired (formats.cuh) from 5 rows on, else from 9 on
   uint32_t digits;  // 1: a single row of x is multiplied as digits where the format takes them
-  // These two are about links between products (tenon/sdk/linked_rows.h). No kernel but tile_gemm.cuh reads them.
-  uint32_t x_tiled;  // 1: x is tiled, as the product before left it
-  Tiled y_tiled;     // y is left like this for the product after
+  // These are about links between products (tenon/sdk/linked_rows.h). No kernel but tile_gemm.cuh reads them.
+  uint32_t x_tiled;   // 1: x is tiled, as the product before left it
+  uint32_t x_normed;  // 1: and it was left for the norm
+  Tiled y_tiled;      // y is left like this for the product after
+  Tiled normed;       // beside y, rows for the norm after it are left like this
 };
 struct MatvecPointers {
   const uint8_t* weights;  // the packed store
@@ -42,6 +44,9 @@ struct MatvecPointers {
   const float* addend;     // (rows, columns) f32; or nullptr
   uint8_t* prepared;       // prepared_bytes() bytes if MatvecArgs::prepared; a routed product has them by group of rows
   const int32_t* routing;  // if the product is routed: the rows' experts or, if x is prepared, ExpertGroups
+  // If MatvecArgs::normed says so: rows for the norm after the product are left here, and its weights, (columns) f32.
+  uint8_t* normed;
+  const float* normed_weights;
 };
 
 }  // namespace tenon::cuda

@@ -34,30 +34,12 @@ struct PackedArgs : MatvecArgs {
 // A product has these operands in order. x is as it is or prepared. From kScales on they are there only where the
 // format, the site or the claimed chains have them; kRouting has the rows' experts or, of prepared rows, their groups.
 struct PackedOperand {
-  enum : uint32_t { kY, kX, kLive, kWeights, kScales, kRouting, kNorm, kBias, kAddend };
+  enum : uint32_t { kY, kX, kLive, kWeights, kScales, kRouting, kNorm, kBias, kAddend, kNormed, kNormedWeights };
 };
 // These are the operands of the op that prepares x, in order. kRouting and kNorm are there as in the product.
 struct PrepareOperand {
   enum : uint32_t { kPrepared, kX, kLive, kRouting, kNorm };
 };
-
-namespace detail {
-
-// Takes operands in order; those that are not there are nullptr.
-class PresentOperands {
- public:
-  explicit PresentOperands(const Launch& launch, uint32_t first) : launch_(launch), next_(first) {}
-  template <class T>
-  T* take(bool there) {
-    return there ? launch_.ptr<T>(next_++) : nullptr;
-  }
-
- private:
-  const Launch& launch_;
-  uint32_t next_;
-};
-
-}  // namespace detail
 
 template <PackedFormat F>
 MatvecPointers packed_pointers(const PackedArgs& a, const Launch& launch) {
@@ -73,6 +55,8 @@ MatvecPointers packed_pointers(const PackedArgs& a, const Launch& launch) {
   p.norm = present.take<const float>(a.has_norm != 0);
   p.bias = present.take<const float>(a.has_bias != 0);
   p.addend = present.take<const float>(a.has_addend != 0);
+  p.normed = present.take<uint8_t>(a.normed != Tiled::kNo);
+  p.normed_weights = present.take<const float>(a.normed != Tiled::kNo);
   return p;
 }
 inline MatvecPointers prepare_pointers(const PackedArgs& a, const Launch& launch) {

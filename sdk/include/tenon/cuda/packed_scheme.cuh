@@ -124,8 +124,7 @@ class PackedScheme : public sdk::Quantization<T> {
   }
 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
-    const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
-    const auto rows = static_cast<uint32_t>(sdk::is_tiled(y) ? x.dim[0] : y.dim[0]);
+    const auto rows = static_cast<uint32_t>(sdk::rows_of(rec.describe(call.y)));
     T::with_format(site.code, [&]<class F>(F) {
       if (unpacks<F>(site.experts, rows)) {
         record_large<F>(site, call, rec);
@@ -162,23 +161,27 @@ class PackedScheme : public sdk::Quantization<T> {
     if constexpr (std::is_void_v<typename F::Half>) return false;
     return TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
   }
+  // If `linked`, the product takes x or leaves y as only tile_gemm.cuh does.
   template <PackedFormat F>
-  bool takes_tiles(const TileMap& map, uint32_t experts, uint32_t rows) const {
+  bool takes_tiles(const TileMap& map, uint32_t experts, uint32_t rows, bool linked) const {
     // Where a block has one pair of tiles, its sums are done sooner than blocks would hand them to each other.
-    const bool short_site = rows <= kMatvecRows && map.tiles() <= 2 * blocks_;
+    const bool short_site = !linked && rows <= kMatvecRows && map.tiles() <= 2 * blocks_;
     return rows >= kTileGemmSince && rows <= kTileGemmRows && !short_site && experts == 0 && has_tiles<F>();
   }
-  // Other activations than f32 are those that a product multiplies as they are, or that silu makes of what it gives.
+  // Other activations than f32 are those that a product multiplies as they are, or those before a norm that it does;
+  // and those that silu makes of what it gives, or that it leaves for a norm beside y.
   void check_activations(const tenon_linear& s, const tenon_bounds& b, const tenon_claim& claim) const {
     std::vector<tenon_format> sources;
     for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(T::source(s, i));
-    const std::vector<tenon_fop> epi = sdk::ops_of(s.epi);
-    const bool as_it_is = sdk::ops_of(s.pro).empty(),
-               gated = !epi.empty() && epi.back().id == TENON_F_SILU_MUL && claim.epi == epi.size();
+    const std::vector<tenon_fop> pro = sdk::ops_of(s.pro), epi = sdk::ops_of(s.epi);
+    const bool as_it_is = sdk::is_normed(s.x_format) ? pro.size() == 1 && claim.pro == 1 : pro.empty(),
+               done = claim.epi == epi.size();
+    const tenon_id last = epi.empty() ? 0 : epi.back().id;
     bool reads = false, writes = false;
     T::with_format(self().code(sources), [&]<class F>(F) {
       reads = as_it_is && reads_halves<F>(s, b.rows);
-      writes = gated && writes_halves<F>(s, b.rows);
+      writes = done && (sdk::is_normed(s.y_format) ? leaves_normed<F>(s, b.rows, last)
+                                                   : last == TENON_F_SILU_MUL && writes_halves<F>(s, b.rows));
     });
     if ((s.x_format == TENON_F32 || reads) && (s.y_format == TENON_F32 || writes)) return;
     throw sdk::Refused(std::string("activations in ") + tenon_format_name(sdk::element_of(s.x_format)) + " and " +
@@ -191,7 +194,8 @@ class PackedScheme : public sdk::Quantization<T> {
     if constexpr (has_links<F>()) {
       constexpr uint32_t kOwn = kPlainFormat<F> | sdk::kTiled | (F::kStaggered ? sdk::kStaggered : 0);
       const PackedArgs a = tiled_args(s, rows, 0);
-      return s.x_format == kOwn && takes_tiles<F>(a.map, s.experts, rows) && TileGemm<F>::takes_tiled(a);
+      return (s.x_format & ~sdk::kNormed) == kOwn && takes_tiles<F>(a.map, s.experts, rows, true) &&
+             (sdk::is_normed(s.x_format) ? TileGemm<F>::takes_normed(a) : TileGemm<F>::takes_tiled(a));
     }
     return false;
   }
@@ -200,8 +204,17 @@ class PackedScheme : public sdk::Quantization<T> {
     if (!sdk::is_tiled(s.y_format)) return s.y_format == many_rows_format<F>(s, rows);
     if constexpr (has_links<F>()) {
       const PackedArgs a = tiled_args(s, rows, 1);
-      return sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a.map, s.experts, rows) &&
+      return sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a.map, s.experts, rows, true) &&
              TileGemm<F>::leaves_tiled(a);
+    }
+    return false;
+  }
+  template <PackedFormat F>
+  bool leaves_normed(const tenon_linear& s, uint32_t rows, tenon_id last_op) const {
+    if constexpr (has_links<F>()) {
+      const PackedArgs a = tiled_args(s, rows, 0);
+      return sdk::is_tiled(s.y_format) && sdk::element_of(s.y_format) == kPlainFormat<F> &&
+             takes_tiles<F>(a.map, s.experts, rows, true) && TileGemm<F>::leaves_normed(a, last_op == TENON_F_ADD);
     }
     return false;
   }
@@ -243,8 +256,14 @@ class PackedScheme : public sdk::Quantization<T> {
     a.x_stride = x.stride[0] / kFloatBytes;
     a.y_stride = y.stride[0] / kFloatBytes;
     a.x_tiled = sdk::is_tiled(x) ? 1 : 0;
-    if (sdk::is_tiled(y)) a.y_tiled = sdk::is_staggered(y) ? Tiled::kStaggered : Tiled::kTiled;
+    a.x_normed = sdk::is_normed(x) ? 1 : 0;
+    a.y_tiled = order_of(y);
     take_chains(site, call, a, operands, rec);
+    if (call.normed != 0) {
+      a.normed = order_of(rec.describe(call.normed));
+      operands.push_back({call.normed, TENON_WRITE});
+      operands.push_back({sdk::RmsNormOp(*call.norm).weight, TENON_READ});
+    }
     // Drafts and prompts keep every bit of a row for longer.
     a.unpaired = rec.bounds().rows_per_seq == 1 && rows > kSteadySequences && a.experts == 0 ? 1 : 0;
     // Where no program has several rows whose tokens are wanted, none has to have the bits of a single row. Routed
@@ -257,11 +276,16 @@ class PackedScheme : public sdk::Quantization<T> {
       }
     }
     if constexpr (!std::is_void_v<typename F::Half>) {
-      if (takes_tiles<F>(site.map, site.experts, rows)) {
+      const bool linked = a.x_tiled != 0 || a.y_tiled != Tiled::kNo || a.normed != Tiled::kNo;
+      if (takes_tiles<F>(site.map, site.experts, rows, linked)) {
         return emit_product<F, TileGemm<F>, &run_tiles<F>, &run_prepare_halves<F>>(site, a, operands, rec);
       }
     }
     emit_product<F, Matvec<F>, &run_packed<F>, &run_prepare<F>>(site, a, operands, rec);
+  }
+  static Tiled order_of(const tenon_tensor& t) {
+    if (!sdk::is_tiled(t)) return Tiled::kNo;
+    return sdk::is_staggered(t) ? Tiled::kStaggered : Tiled::kTiled;
   }
   PackedArgs packed_args(const Site& site, uint32_t rows) const {
     PackedArgs a{};
@@ -326,7 +350,8 @@ class PackedScheme : public sdk::Quantization<T> {
     constexpr int64_t kHalfBytes = 2;
     cost.read[kCostPerRow] += static_cast<double>(a.x_tiled != 0 ? kHalfBytes : kFloatBytes) * k +
                               (a.has_addend != 0 ? kFloatBytes * out : 0);
-    cost.written[kCostPerRow] = static_cast<double>(a.y_tiled != Tiled::kNo ? kHalfBytes : kFloatBytes) * out;
+    cost.written[kCostPerRow] = static_cast<double>(a.y_tiled != Tiled::kNo ? kHalfBytes : kFloatBytes) * out +
+                                (a.normed != Tiled::kNo ? kHalfBytes * out : 0);
     cost.flops[kCostPerRow] = 2 * n * k;
     return cost;
   }

@@ -9,6 +9,9 @@
 // them early, since a panel's later stages are the first that a pair multiplies. Sums are added in the pairs'
 // order, so equal launches give equal bits.
 //
+// Products may be linked (tenon/sdk/linked_rows.h): one leaves y as the other multiplies it or, where a norm stands
+// between them, leaves rows for that beside y, so that nothing has to prepare x.
+//
 // The rows of x are one band, or several from 129 rows on. A band has at most 256 rows, and pairs of its own multiply
 // it (TileGemm::bands()). Bands without live rows take no pairs.
 //
@@ -32,6 +35,33 @@ namespace detail {
 
 inline constexpr uint32_t kGroupThreads = 128;
 
+// This finds the places of a tiled tensor, row by row; `columns` counts those behind a row's own, too.
+class TiledRows {
+ public:
+  __device__ __forceinline__ TiledRows(void* tensor, uint32_t rows, uint32_t columns)
+      : tensor_(static_cast<uint8_t*>(tensor)),
+        band_rows_(sdk::tiled_band_rows(rows)),
+        band_bytes_(size_t{columns} * band_rows_ * 2) {}
+  // Returns the place of an octet of a row.
+  __device__ __forceinline__ uint8_t* at(uint32_t row, uint32_t octet) const {
+    return tensor_ + row / band_rows_ * band_bytes_ + (size_t{octet} * band_rows_ + row % band_rows_) * 16;
+  }
+  // Goes on from the place of a row to that of the row eight further on; `in_band` is the row's number in its band.
+  __device__ __forceinline__ void advance(uint8_t*& at, uint32_t& in_band) const {
+    at += 8 * 16;
+    in_band += 8;
+    if (in_band < band_rows_) return;
+    at += band_bytes_ - size_t{band_rows_} * 16;
+    in_band -= band_rows_;
+  }
+  __device__ __forceinline__ uint32_t in_band(uint32_t row) const { return row % band_rows_; }
+
+ private:
+  uint8_t* tensor_;
+  uint32_t band_rows_;
+  size_t band_bytes_;
+};
+
 // A warpgroup has these sums of a panel: 64 packed rows by N rows of x. A warp has 16 packed rows, a
 // lane rows g and g + 8 of them, g = lane / 4.
 template <class F, int N>
@@ -39,8 +69,9 @@ class PanelSums {
  public:
   using Block = TileGemmBlock<F, N>;
   using Shape = TileGemmShape<N>;
-  __device__ __forceinline__ explicit PanelSums(const Block& b)
+  __device__ __forceinline__ PanelSums(const Block& b, RowNumbers<N>& numbers)
       : b_(b),
+        numbers_(numbers),
         warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // the compiler knows that it is the same in all lanes
         rows_before_(b.band * N),
         x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kPair)),
@@ -52,6 +83,25 @@ class PanelSums {
   __device__ __forceinline__ void begin() {
     const uint32_t live = min(*b_.p.live, b_.a.rows);
     live_ = live - min(live, rows_before_);
+    if constexpr (kPassesNorms) {
+      const uint32_t row = threadIdx.x;
+      if (row >= N || row >= b_.a.rows) return;
+      if (b_.a.x_normed != 0) prefetch_sums(row);
+      if (scales_normed()) prefetch(sample(row, 0)), prefetch(sample(row, 1));
+    }
+  }
+  // It is called before finish(), by all threads that multiply. Its numbers are in the first-level cache by now.
+  __device__ __forceinline__ void find_numbers() const {
+    const uint32_t there = min(static_cast<uint32_t>(N), live_), row = threadIdx.x;
+    if (row < there) numbers_.factor[row] = factor_of(row);
+    if constexpr (kPassesNorms) {
+      static_assert(2 * N <= Shape::kMultiplying);
+      const uint32_t scaled = row - N;  // other threads find the scales
+      if (scales_normed() && scaled < N) {
+        numbers_.scale[scaled] = scaled < there ? static_cast<uint16_t>((127 + power_of(scaled)) << 7) : 0;
+      }
+    }
+    named_sync(kSumBarrier, Shape::kMultiplying);
   }
   // Multiplies what the pair has of the panel that stage s is in; returns the stage after.
   __device__ __forceinline__ uint32_t multiply(uint32_t s) {
@@ -129,6 +179,12 @@ class PanelSums {
     }
     store(0, column[0]);
     store(1, column[1]);
+    if constexpr (kPassesNorms) {
+      if (b_.a.normed != Tiled::kNo) {
+        if (there) store_normed(tile, column);
+        sum_squares(panel * kPair + b_.rank, there);
+      }
+    }
   }
 
  private:
@@ -136,6 +192,7 @@ class PanelSums {
   static constexpr uint32_t kCoresOf8 = 16 * N;                                // bytes
   static constexpr uint32_t kSumBarrier = 1;
   static constexpr uint32_t kTurnBundles = Shape::kTurnK / 64;
+  static constexpr bool kPassesNorms = N <= kNormedRows;
 
   // row(i) is the number in the band of the lane's i-th row of x; sum(i, half) is
   // its sum for packed row g (0) or g + 8 (1).
@@ -200,14 +257,73 @@ class PanelSums {
       if constexpr (F::kRowScales) scale[half] = b_.p.scales[packed_row + 8 * half];
       if (b_.p.bias != nullptr) bias[half] = b_.p.bias[column[half]];
     }
-    const auto* factors = reinterpret_cast<const float*>(b_.p.prepared + b_.halves.factors()) + rows_before_;
-    const bool tiled = b_.a.x_tiled != 0;
 #pragma unroll
     for (uint32_t i = 0; i < kRows; ++i) {
-      const float factor = row(i) >= live_ ? 0 : tiled ? 1 : factors[row(i)];
+      const float factor = row(i) >= live_ ? 0 : numbers_.factor[row(i)];
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) sum(i, half) = fmaf(sum(i, half), factor * scale[half], bias[half]);
     }
+  }
+
+  // ---- the numbers of rows ----------------------------------------------------------------------------------------
+  __device__ __forceinline__ bool scales_normed() const {
+    return std::is_same_v<typename F::Half, __half> && b_.a.normed != Tiled::kNo;  // bf16 has the range of f32
+  }
+  __device__ __forceinline__ float factor_of(uint32_t row) const {
+    if constexpr (kPassesNorms) {
+      if (b_.a.x_normed != 0) return normed_factor(row);
+    }
+    if (b_.a.x_tiled != 0) return 1;
+    return reinterpret_cast<const float*>(b_.p.prepared + b_.halves.factors())[rows_before_ + row];
+  }
+  // The product before has left the sums of the rows' squares: four in each of so many pieces of a row, and one more.
+  static constexpr uint32_t kSummed = sdk::kSummedColumns * sdk::kSumsOfOctet;
+  __device__ __forceinline__ const float4* sums_of(uint32_t row, uint32_t piece) const {
+    const uint8_t* band = b_.p.prepared + b_.band * b_.x_band_bytes() + b_.halves.band_bytes();
+    return reinterpret_cast<const float4*>(band) + piece * b_.halves.rows + row;
+  }
+  static __device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
+  __device__ __forceinline__ void prefetch_sums(uint32_t row) const {
+    for (uint32_t piece = 0; piece <= b_.a.k / kSummed; ++piece) prefetch(sums_of(row, piece));
+  }
+  __device__ __forceinline__ float normed_factor(uint32_t row) const {
+    const uint32_t pieces = b_.a.k / kSummed;
+    const float unscaled = sums_of(row, pieces)->x;
+    float square = 0;
+#pragma unroll 4
+    for (uint32_t piece = 0; piece < pieces; ++piece) {
+      const float4 four = *sums_of(row, piece);
+      square += (four.x + four.y) + (four.z + four.w);
+    }
+    return unscaled * rsqrtf(square / static_cast<float>(b_.a.k) + b_.a.eps);
+  }
+  // Returns the power of two that brings a row to about 1. That is known before the row is: the addend, which the
+  // product changes a little, has its size, and some of its values tell it. An f16 holds 65504 times as much.
+  __device__ __forceinline__ int32_t power_of(uint32_t row) const {
+    constexpr int32_t kLeast = -30, kMost = 6;
+    float square = 0;
+#pragma unroll
+    for (uint32_t i = 0; i < 2 * kSample; i += 4) {
+      const float4 v = load_four(sample(row, i / kSample) + i % kSample);
+      square = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, fmaf(v.w, v.w, square))));
+    }
+    if (square == 0) return 0;
+    const int32_t size = static_cast<int32_t>(__float_as_uint(square / (2 * kSample)) >> 23) - 127;
+    return min(max(-size / 2, kLeast), kMost);
+  }
+  // Returns one of two places of the row's addend at which kSample values are looked at.
+  static constexpr uint32_t kSample = 16;
+  __device__ __forceinline__ const float* sample(uint32_t row, uint32_t which) const {
+    const uint32_t column = (1 + 2 * which) * (b_.a.map.columns / 4) / kSample * kSample;
+    return b_.p.addend + (rows_before_ + row) * b_.a.addend_stride + column;
+  }
+  static __device__ __forceinline__ float4 load_four(const float* p) {
+    if (reinterpret_cast<uintptr_t>(p) % 16 == 0) return *reinterpret_cast<const float4*>(p);
+    return {p[0], p[1], p[2], p[3]};
+  }
+  __device__ __forceinline__ float normed_scale(uint32_t row) const {
+    return std::is_same_v<typename F::Half, __half> ? __uint_as_float(static_cast<uint32_t>(numbers_.scale[row]) << 16)
+                                                    : 1;
   }
 
   // It has no branch: a division has one, which the next output would wait for. Where exp(-v) is infinite, it is 0.
@@ -238,31 +354,84 @@ class PanelSums {
     }
     return v;
   }
-  // A tile has eight columns of y, which are a word of each of four octets (tenon/sdk/linked_rows.h). Two lanes with
-  // columns of one word exchange what they have of each other's rows.
-  __device__ __forceinline__ void store_tiled(uint32_t tile) {
+  // Two lanes that have neighbouring columns exchange what they have of each other's rows i and i + 1. Returns the
+  // word that this lane has to store: of row i, or of row i + 1 if it is odd.
+  static __device__ __forceinline__ uint32_t exchanged(float of_row, float of_next, bool odd) {
     using H = typename F::Half;
+    const float other = __shfl_xor_sync(~0U, odd ? of_row : of_next, 4);
+    return odd ? to_halves<H>(other, of_next) : to_halves<H>(of_row, other);
+  }
+  // A tile has eight columns of y, which are a word of each of four octets (tenon/sdk/linked_rows.h).
+  __device__ __forceinline__ void store_tiled(uint32_t tile) {
     const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 4 * 4 + g / 2;
-    const uint32_t band_rows = sdk::tiled_band_rows(b_.a.rows), octet_bytes = 16 * band_rows;
-    const size_t band_bytes = size_t{b_.a.map.columns / 2 / 8} * octet_bytes;
-    uint32_t in_band = rows_before_ % band_rows + row(odd);
-    uint8_t* at = reinterpret_cast<uint8_t*>(b_.p.y) + rows_before_ / band_rows * band_bytes +
-                  octet * size_t{octet_bytes} + tile % 4 * 4;
+    const TiledRows rows(b_.p.y, b_.a.rows, b_.a.map.columns / 2);
+    const uint32_t first = rows_before_ + row(odd);
+    uint32_t in_band = rows.in_band(first);
+    uint8_t* at = rows.at(first, octet) + tile % 4 * 4;
     const float up = b_.a.y_tiled == Tiled::kStaggered && octet % 2 == 1 ? 0x1p-4F : 1;
 #pragma unroll
-    for (uint32_t i = 0; i < kRows; i += 2, in_band += 8) {
-      const float mine[2] = {saturated(sum(i, 0) * up), saturated(sum(i + 1, 0) * up)};
-      const float other = __shfl_xor_sync(~0U, odd != 0 ? mine[0] : mine[1], 4);
-      if (in_band >= band_rows) {
-        in_band -= band_rows;
-        at += band_bytes;
+    for (uint32_t i = 0; i < kRows; i += 2) {
+      const uint32_t word = exchanged(saturated(sum(i, 0) * up), saturated(sum(i + 1, 0) * up), odd != 0);
+      if (live_ > 0) *reinterpret_cast<uint32_t*>(at) = word;
+      rows.advance(at, in_band);
+    }
+  }
+  // Leaves the rows of a tile for the norm after the product. A tile has sixteen columns of y, which are two words of
+  // each of four octets.
+  __device__ __forceinline__ void store_normed(uint32_t tile, const uint32_t (&column)[2]) {
+    const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 2 * 4 + g / 2, columns = b_.a.map.columns;
+    const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns));
+    const uint32_t first = rows_before_ + row(odd);
+    uint32_t in_band = rows.in_band(first);
+    uint8_t* at = rows.at(first, octet) + tile % 2 * 8;
+    const float up = b_.a.normed == Tiled::kStaggered && octet % 2 == 1 ? 0x1p-4F : 1;
+    const float weight[2] = {up * b_.p.normed_weights[column[0]], up * b_.p.normed_weights[column[1]]};
+#pragma unroll
+    for (uint32_t i = 0; i < kRows; i += 2) {
+      const float scale[2] = {normed_scale(row(i)), normed_scale(row(i + 1))};
+      uint32_t word[2];
+#pragma unroll
+      for (uint32_t half = 0; half < 2; ++half) {
+        word[half] =
+            exchanged(sum(i, half) * weight[half] * scale[0], sum(i + 1, half) * weight[half] * scale[1], odd != 0);
       }
-      const uint32_t word = odd != 0 ? to_halves<H>(other, mine[1]) : to_halves<H>(mine[0], other);
-      if (live_ > 0) *reinterpret_cast<uint32_t*>(at + in_band * 16) = word;
+      if (live_ > 0) *reinterpret_cast<uint2*>(at) = {word[0], word[1]};
+      rows.advance(at, in_band);
+    }
+  }
+  // Leaves the sums of the squares of the block's columns, which are the `part`-th of each row; if they are not
+  // `there`, the warp adds nothing to them.
+  __device__ __forceinline__ void sum_squares(uint32_t part, bool there) {
+    constexpr uint32_t kAtOnce = RowNumbers<N>::kAtOnce, kLaneRows = kAtOnce / 4;
+    const uint32_t columns = b_.a.map.columns;
+    const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns));
+#pragma unroll
+    for (uint32_t turn = 0; turn < N / kAtOnce; ++turn) {
+#pragma unroll
+      for (uint32_t i = 0; i < kLaneRows; ++i) {
+        const uint32_t mine = turn * kLaneRows + i;
+        float square = there ? fmaf(sum(mine, 0), sum(mine, 0), sum(mine, 1) * sum(mine, 1)) : 0;
+#pragma unroll
+        for (uint32_t apart = 4; apart < 32; apart *= 2) square += __shfl_xor_sync(~0U, square, apart);
+        if (lane_id() < 4) numbers_.square[warp_][row(mine) % kAtOnce] = square;
+      }
+      named_sync(kSumBarrier, Shape::kMultiplying);
+      const uint32_t own = turn * kAtOnce + threadIdx.x;
+      if (threadIdx.x < kAtOnce && own < live_ && part < columns / sdk::kSummedColumns) {
+        float square = 0;
+        for (uint32_t w = 0; w < kPanelTiles; ++w) square += numbers_.square[w][threadIdx.x];
+        const auto number = [&](uint32_t n) {
+          return reinterpret_cast<float*>(rows.at(rows_before_ + own, columns / 8 + n / 4)) + n % 4;
+        };
+        *number(part) = square;
+        if (part == 0) *number(columns / sdk::kSummedColumns) = 1 / normed_scale(own);
+      }
+      named_sync(kSumBarrier, Shape::kMultiplying);
     }
   }
 
   const Block& b_;
+  RowNumbers<N>& numbers_;
   uint32_t warp_, rows_before_, live_ = 0;  // live_: live rows of the band
   RingCursor<Block::Layout::kWeightStages> weights_;
   RingCursor<Block::Layout::kXStages> x_;
@@ -281,6 +450,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
     tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p, uint32_t bands) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) uint8_t memory[];
+  __shared__ detail::RowNumbers<N> numbers;
   trigger();
   make_table<F>();
   const detail::TileGemmBlock<F, N> block(a, p, bands, memory);  // waits for all threads of the pair
@@ -293,7 +463,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
     if (warp == Shape::kXFiller && elect_lane()) block.fill_x();
   } else {
     if constexpr (Shape::kMovesRegisters) warpgroup::take_registers<Shape::kTaken>();
-    detail::PanelSums<F, N> sums(block);
+    detail::PanelSums<F, N> sums(block, numbers);
     uint32_t rehearses = Shape::kRehearses ? 1 : 0;
     if constexpr (!Shape::kRehearses) {
       wait();
@@ -306,6 +476,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
       const bool finishes = s % block.a_panel == 0;
       if (rehearses == 0) {
         s = sums.multiply(s);
+        if (finishes) sums.find_numbers();
         if (finishes) sums.gather(panel);
         if (!finishes) sums.leave();
       }
@@ -332,7 +503,7 @@ class TileGemm {
     return arch == kHopper && targets.find("sm_90a") != std::string_view::npos;
   }
   static constexpr uint32_t direct_classes(const MatvecArgs&) { return 0; }
-  static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_LARGE; }
+  static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_WHOLE; }
   static uint64_t prepared_bytes(const MatvecArgs& a) { return halves(a).bytes(); }
   static uint64_t scratch_bytes(const MatvecArgs& a) {
     return with_rows(a,
@@ -344,6 +515,13 @@ class TileGemm {
     return has_whole_bands(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_band_rows(a.rows);
   }
   static bool leaves_tiled(const MatvecArgs& a) { return has_whole_bands(a) && a.silu != 0; }
+  static bool takes_normed(const MatvecArgs& a) { return takes_tiled(a) && passes_norms(a); }
+  // Says whether the product may leave rows for a norm beside y. Those in f16 take their scale from an addend.
+  static bool leaves_normed(const MatvecArgs& a, bool has_addend) {
+    return has_whole_bands(a) && passes_norms(a) && a.silu == 0 &&
+           a.map.columns % (sdk::kSummedColumns * sdk::kSumsOfOctet) == 0 &&
+           (has_addend || !std::is_same_v<typename F::Half, __half>);
+  }
 
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
     const detail::PreparedHalves to = halves(a);
@@ -374,6 +552,13 @@ class TileGemm {
   }
 
  private:
+  // Few rows of a short product are sooner done by matvec.cuh and an op that prepares x after it.
+  static bool passes_norms(const MatvecArgs& a) {
+    constexpr uint32_t kLongPairStages = 16;
+    const bool is_short = a.rows <= kMatvecRows && a.map.tiles() <= 2 * a.blocks &&
+                          panels(a) * detail::stages_of<F>(a.k) < a.blocks / detail::kPair * kLongPairStages;
+    return a.rows <= detail::kNormedRows && !is_short;
+  }
   static bool has_whole_bands(const MatvecArgs& a) { return halves(a).rows * bands(a) == a.rows; }
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
   // 129 to 256 rows are one band where every pair has a panel, and else two: what

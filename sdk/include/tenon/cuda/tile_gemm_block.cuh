@@ -8,6 +8,7 @@
 #include "tenon/cuda/cluster.cuh"
 #include "tenon/cuda/prepared_halves.cuh"
 #include "tenon/cuda/warpgroup.cuh"
+#include "tenon/sdk/linked_rows.h"
 
 namespace tenon::cuda {
 
@@ -46,11 +47,23 @@ struct TileGemmShape {
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
   static constexpr uint32_t kMultiplying = 32 * kPanelTiles, kThreads = 32 * (kXFiller + 1);
 };
+// Products of so many rows may pass a norm to each other. What that adds to the end of one of more rows, which is long
+// anyway, takes as long as x would to be prepared.
+inline constexpr uint32_t kNormedRows = 128;
+
+// These are in static shared memory: what the ends of products know of the rows of x and y.
+template <int N>
+struct RowNumbers {
+  static constexpr uint32_t kAtOnce = N % 32 == 0 ? 32 : 16;  // squares of so many rows are added up together
+  float factor[N];                                            // undoes the scale of a row of x, and has its norm
+  float square[kPanelTiles][kAtOnce];                         // sums of squares of warps
+  uint16_t scale[N];  // the upper half of an f32: a row that is left for a norm is multiplied by this power of two
+};
 // A block's shared memory has the stages of weights first, and the rest at the offsets below.
 template <class F, int N>
 struct TileGemmLayout {
   // A block takes all that one of an H100 may have, so neither a small nor a large one (block_size.h) stands beside it.
-  static constexpr uint32_t kBytes = (227 << 10) - kTableBytes<F>;
+  static constexpr uint32_t kBytes = (227 << 10) - kTableBytes<F> - (sizeof(RowNumbers<N>) + 127) / 128 * 128;
   static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // in a stage
   static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // in a stage
   static constexpr uint32_t kXStages = N > 128 ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
@@ -195,12 +208,17 @@ struct TileGemmBlock {
       }
     }
   }
+  // Returns how many bytes of memory a band of x takes: behind x before a norm there are numbers of its rows.
+  __device__ __forceinline__ size_t x_band_bytes() const {
+    const auto columns = static_cast<uint32_t>(sdk::number_columns(a.k));
+    return halves.band_bytes() + (a.x_normed != 0 ? size_t{columns} * halves.rows * 2 : 0);
+  }
   // One lane calls it, after the wait. It fills this block's half of each stage, for both blocks.
   __device__ __forceinline__ void fill_x() const {
     constexpr uint32_t kHalf = kXBytes / kPair;
     RingCursor<Layout::kXStages> cursor;
     StageWalk walk(first, a_panel);
-    const uint8_t* x = p.prepared + band * halves.band_bytes() + rank * kHalf;
+    const uint8_t* x = p.prepared + band * x_band_bytes() + rank * kHalf;
     for (uint32_t s = first; s < last; ++s, walk.advance()) {
       const uint8_t* from = x + size_t{walk.stage} * kTurns * kXBytes;
       for (uint32_t turn = 0; turn < kTurns; ++turn, cursor.advance()) {

@@ -56,6 +56,22 @@ class Part {
   const tenon_part* raw_;
 };
 
+// Takes an op's optional operands in their order, of which `first` is the number of the first; one that is not there is
+// nullptr. Launch is Part or cuda::Launch.
+template <class Launch>
+class PresentOperands {
+ public:
+  PresentOperands(const Launch& launch, uint32_t first) : launch_(launch), next_(first) {}
+  template <class T>
+  T* take(bool there) {
+    return there ? launch_.template ptr<T>(next_++) : nullptr;
+  }
+
+ private:
+  const Launch& launch_;
+  uint32_t next_;
+};
+
 // These are the terms of a tenon_cost: what an op costs at all, for each row, and for each token that a row attends to.
 enum CostTerm : uint32_t { kFixedCost, kCostPerRow, kCostPerToken };
 
