@@ -417,7 +417,12 @@ class Site {
     return v;
   }
   std::vector<float> bias() const { return random_values(static_cast<size_t>(columns_), 3); }
-  std::vector<float> addend(int64_t rows) const { return random_values(static_cast<size_t>(rows * columns_), 4); }
+  // Rows have three magnitudes.
+  std::vector<float> addend(int64_t rows) const {
+    std::vector<float> v = random_values(static_cast<size_t>(rows * columns_), 4);
+    for (size_t i = 0; i < v.size(); ++i) v[i] *= std::exp2(static_cast<float>(i / columns_ % 3) * 8 - 8);
+    return v;
+  }
 
   void load() {
     for (uint32_t i = 0; i < footprint_.n_stores; ++i) {

@@ -92,7 +92,7 @@ typedef struct tenon_cost {
 } tenon_cost;
 
 /* Classes of an op's thread blocks, for rule 6 of the overlap contract.  An op names those that it can run as; the host
- * chooses while recording, large where the op before is not.  Whole blocks are an op's only class. */
+ * chooses while recording, large where the op before is small.  Whole blocks are an op's only class. */
 enum { TENON_BLOCKS_SMALL = 1, TENON_BLOCKS_LARGE = 2, TENON_BLOCKS_WHOLE = 4 };
 
 #define TENON_MAX_PHASES 4

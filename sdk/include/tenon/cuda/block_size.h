@@ -8,7 +8,7 @@
 // small, o large, gate and up small, down large.
 //
 // An op names the classes that it can run as (OpSpec::blocks), and the host chooses one while recording: large if the
-// op before is not. The first op that has the choice is small, so that all layers come out alike.
+// op before is small. The first op that has the choice is small, so that all layers come out alike.
 // Launch::large_blocks() says which was chosen.
 #pragma once
 

@@ -211,6 +211,7 @@ class PackedScheme : public sdk::Quantization<T> {
   }
   template <PackedFormat F>
   bool leaves_normed(const tenon_linear& s, uint32_t rows, tenon_id last_op) const {
+    if (last_op == TENON_F_SILU_MUL) return false;
     if constexpr (has_links<F>()) {
       const PackedArgs a = tiled_args(s, rows, 0);
       return sdk::is_tiled(s.y_format) && sdk::element_of(s.y_format) == kPlainFormat<F> &&
@@ -260,6 +261,7 @@ class PackedScheme : public sdk::Quantization<T> {
     a.y_tiled = order_of(y);
     take_chains(site, call, a, operands, rec);
     if (call.normed != 0) {
+      if (a.silu != 0) throw sdk::Failed("rows for a norm are left beside what silu makes");
       a.normed = order_of(rec.describe(call.normed));
       operands.push_back({call.normed, TENON_WRITE});
       operands.push_back({sdk::RmsNormOp(*call.norm).weight, TENON_READ});

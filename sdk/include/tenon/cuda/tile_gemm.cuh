@@ -87,7 +87,11 @@ class PanelSums {
       const uint32_t row = threadIdx.x;
       if (row >= N || row >= b_.a.rows) return;
       if (b_.a.x_normed != 0) prefetch_sums(row);
-      if (scales_normed()) prefetch(sample(row, 0)), prefetch(sample(row, 1));
+      if (!scales_normed()) return;
+      for (uint32_t which = 0; which < 2; ++which) {
+        prefetch(sample(row, which));
+        prefetch(b_.p.normed_weights + sampled_column(which));
+      }
     }
   }
   // It is called before finish(), by all threads that multiply. Its numbers are in the first-level cache by now.
@@ -297,25 +301,30 @@ class PanelSums {
     }
     return unscaled * rsqrtf(square / static_cast<float>(b_.a.k) + b_.a.eps);
   }
-  // Returns the power of two that brings a row to about 1. That is known before the row is: the addend, which the
-  // product changes a little, has its size, and some of its values tell it. An f16 holds 65504 times as much.
+  // Returns the power of two that brings the numbers of a row to about 2^-6. That is known before the row is: the
+  // addend, which the product changes a little as a rule, has its size, and some of its values tell it. Then an f16 has
+  // room for a number four million times as large, and rounds those of a thousandth as it does others.
   __device__ __forceinline__ int32_t power_of(uint32_t row) const {
-    constexpr int32_t kLeast = -30, kMost = 6;
+    constexpr int32_t kTarget = -6, kMost = 100;
     float square = 0;
 #pragma unroll
     for (uint32_t i = 0; i < 2 * kSample; i += 4) {
       const float4 v = load_four(sample(row, i / kSample) + i % kSample);
-      square = fmaf(v.x, v.x, fmaf(v.y, v.y, fmaf(v.z, v.z, fmaf(v.w, v.w, square))));
+      const float4 w = load_four(b_.p.normed_weights + sampled_column(i / kSample) + i % kSample);
+      const float of_four[4] = {v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w};
+      for (const float number : of_four) square = fmaf(number, number, square);
     }
     if (square == 0) return 0;
     const int32_t size = static_cast<int32_t>(__float_as_uint(square / (2 * kSample)) >> 23) - 127;
-    return min(max(-size / 2, kLeast), kMost);
+    return min(max(kTarget - size / 2, -kMost), kMost);
   }
   // Returns one of two places of the row's addend at which kSample values are looked at.
   static constexpr uint32_t kSample = 16;
+  __device__ __forceinline__ uint32_t sampled_column(uint32_t which) const {
+    return (1 + 2 * which) * (b_.a.map.columns / 4) / kSample * kSample;
+  }
   __device__ __forceinline__ const float* sample(uint32_t row, uint32_t which) const {
-    const uint32_t column = (1 + 2 * which) * (b_.a.map.columns / 4) / kSample * kSample;
-    return b_.p.addend + (rows_before_ + row) * b_.a.addend_stride + column;
+    return b_.p.addend + (rows_before_ + row) * b_.a.addend_stride + sampled_column(which);
   }
   static __device__ __forceinline__ float4 load_four(const float* p) {
     if (reinterpret_cast<uintptr_t>(p) % 16 == 0) return *reinterpret_cast<const float4*>(p);
@@ -392,8 +401,8 @@ class PanelSums {
       uint32_t word[2];
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
-        word[half] =
-            exchanged(sum(i, half) * weight[half] * scale[0], sum(i + 1, half) * weight[half] * scale[1], odd != 0);
+        word[half] = exchanged(saturated(sum(i, half) * weight[half] * scale[0]),
+                               saturated(sum(i + 1, half) * weight[half] * scale[1]), odd != 0);
       }
       if (live_ > 0) *reinterpret_cast<uint2*>(at) = {word[0], word[1]};
       rows.advance(at, in_band);
@@ -512,13 +521,14 @@ class TileGemm {
   static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * sizeof(uint32_t); }
   // Says whether x of a product may come tiled, and y of one may be left so.
   static bool takes_tiled(const MatvecArgs& a) {
-    return has_whole_bands(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_band_rows(a.rows);
+    return has_whole_bands(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_band_rows(a.rows) &&
+           !is_short(a);
   }
-  static bool leaves_tiled(const MatvecArgs& a) { return has_whole_bands(a) && a.silu != 0; }
-  static bool takes_normed(const MatvecArgs& a) { return takes_tiled(a) && passes_norms(a); }
+  static bool leaves_tiled(const MatvecArgs& a) { return has_whole_bands(a) && a.silu != 0 && !is_short(a); }
+  static bool takes_normed(const MatvecArgs& a) { return takes_tiled(a) && a.rows <= detail::kNormedRows; }
   // Says whether the product may leave rows for a norm beside y. Those in f16 take their scale from an addend.
   static bool leaves_normed(const MatvecArgs& a, bool has_addend) {
-    return has_whole_bands(a) && passes_norms(a) && a.silu == 0 &&
+    return has_whole_bands(a) && a.rows <= detail::kNormedRows && a.silu == 0 && !is_short(a) &&
            a.map.columns % (sdk::kSummedColumns * sdk::kSumsOfOctet) == 0 &&
            (has_addend || !std::is_same_v<typename F::Half, __half>);
   }
@@ -552,12 +562,11 @@ class TileGemm {
   }
 
  private:
-  // Few rows of a short product are sooner done by matvec.cuh and an op that prepares x after it.
-  static bool passes_norms(const MatvecArgs& a) {
+  // Few rows of a short product are sooner done by matvec.cuh, with ops that prepare x before it and after it.
+  static bool is_short(const MatvecArgs& a) {
     constexpr uint32_t kLongPairStages = 16;
-    const bool is_short = a.rows <= kMatvecRows && a.map.tiles() <= 2 * a.blocks &&
-                          panels(a) * detail::stages_of<F>(a.k) < a.blocks / detail::kPair * kLongPairStages;
-    return a.rows <= detail::kNormedRows && !is_short;
+    return a.rows <= kMatvecRows && a.map.tiles() <= 2 * a.blocks &&
+           panels(a) * detail::stages_of<F>(a.k) < a.blocks / detail::kPair * kLongPairStages;
   }
   static bool has_whole_bands(const MatvecArgs& a) { return halves(a).rows * bands(a) == a.rows; }
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }

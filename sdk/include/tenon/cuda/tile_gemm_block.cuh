@@ -54,10 +54,11 @@ inline constexpr uint32_t kNormedRows = 128;
 // These are in static shared memory: what the ends of products know of the rows of x and y.
 template <int N>
 struct RowNumbers {
+  static constexpr bool kForNorms = N <= kNormedRows;
   static constexpr uint32_t kAtOnce = N % 32 == 0 ? 32 : 16;  // squares of so many rows are added up together
   float factor[N];                                            // undoes the scale of a row of x, and has its norm
-  float square[kPanelTiles][kAtOnce];                         // sums of squares of warps
-  uint16_t scale[N];  // the upper half of an f32: a row that is left for a norm is multiplied by this power of two
+  float square[kPanelTiles][kForNorms ? kAtOnce : 1];         // sums of squares of warps
+  uint16_t scale[kForNorms ? N : 1];  // the upper half of an f32: a row for a norm is multiplied by this power of two
 };
 // A block's shared memory has the stages of weights first, and the rest at the offsets below.
 template <class F, int N>

@@ -12,7 +12,7 @@
 //
 // Where an RMSNorm stands between the two, others may read the first one's result as well: the residual goes on. That product
 // leaves its y in f32 as ever and, beside it, a tensor of the link, whose format has kNormed, too (tenon_linear_call.normed). It
-// holds y times the norm's weights and times a power of two that the row has; f16 alone needs one other than 1. Behind the columns
+// holds y times the norm's weights and times a power of two that the row has; f16 alone needs one other than 1, and what is too large becomes its largest number. Behind the columns
 // each row has numbers in f32, four in 16 bytes of an octet: for each kSummedColumns columns the sum of the squares of y, then 1
 // over that power. So the second product, which takes the norm, multiplies its sums by that and by 1 / sqrt(mean + eps).
 #pragma once
