@@ -312,7 +312,7 @@ void ProgramRecording::find_stable() {
 
 // Large and small blocks alternate: an op is large if it can be and the op before has small ones. Alternation begins
 // with small, so that every layer of a model comes out alike. An op that can only be large makes the one before it
-// small; if that cannot be, it is not overlapped with it. Beside whole blocks nothing stands, so that they crowd nobody.
+// small; if that cannot be, it is not overlapped with it. Beside whole blocks nothing stands, so they crowd nobody.
 void ProgramRecording::choose_blocks() {
   bool begun = false;
   ProgramOp* before = nullptr;
