@@ -15,8 +15,9 @@ CompileThreads::~CompileThreads() {
 
 void CompileThreads::run(std::function<void()> function) {
   const std::lock_guard lock(mutex_);
+  // The thread comes first: if the system starts none, the function must not be left behind to run.
+  if (idle_ <= waiting_.size() && threads_.size() < most_) threads_.emplace_back([this] { work(); });
   waiting_.push_back(std::move(function));
-  if (idle_ < waiting_.size() && threads_.size() < most_) threads_.emplace_back([this] { work(); });
   changed_.notify_one();
 }
 

@@ -79,6 +79,7 @@ std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std
   auto generation =
       std::make_shared<Generation>(choices, request.stream || request.logprobs, request.stream, std::move(wake));
   generation->choices_.resize(choices);
+  generation->tickets_.reserve(choices);  // so that a choice that the engine has is never refused for want of memory
   admit(generation, choices);
   if (!request.grammar) {
     submit_all(generation, request, nullptr);
