@@ -134,6 +134,9 @@ TEST_P(ManyRows, OfAChainAreEqualInEveryMode) {
   }
 }
 
+constexpr uint32_t kTiledLinks[] = {TENON_F16 | sdk::kTiled, TENON_F16 | sdk::kTiled | sdk::kStaggered,
+                                    TENON_BF16 | sdk::kTiled};
+
 // Between two products rows are halves in the order of the tensor cores: what the first leaves is its y rounded, as far
 // as halves go, and the second makes of it what it makes of the same numbers in f32.
 TEST_P(ManyRows, PassFromProductToProductTiled) {
@@ -142,8 +145,7 @@ TEST_P(ManyRows, PassFromProductToProductTiled) {
   Site second(GetParam(), {{4300}, kInner}, {.epilogue = {TENON_F_ADD}});
   size_t linked = 0;
   for (const uint32_t rows : {16U, 32U, 48U, 64U, 96U, 128U, 192U, 256U, 512U, 1024U}) {
-    for (const uint32_t link :
-         {TENON_F16 | sdk::kTiled, TENON_F16 | sdk::kTiled | sdk::kStaggered, TENON_BF16 | sdk::kTiled}) {
+    for (const uint32_t link : kTiledLinks) {
       if (!second.takes(rows, link, TENON_F32) || !first.takes(rows, TENON_F32, link)) continue;
       SCOPED_TRACE(testing::Message() << rows << " rows, format " << link);
       ++linked;
@@ -195,8 +197,7 @@ TEST_P(ManyRows, PassThroughANormTiled) {
     Site first(GetParam(), {{width}, 256}, {.epilogue = {TENON_F_ADD}});
     Site second(GetParam(), {{4300, 40}, width}, {.norm = true});
     for (const uint32_t rows : {16U, 32U, 48U, 64U, 96U, 128U, 192U}) {
-      for (const uint32_t tiled :
-           {TENON_F16 | sdk::kTiled, TENON_F16 | sdk::kTiled | sdk::kStaggered, TENON_BF16 | sdk::kTiled}) {
+      for (const uint32_t tiled : kTiledLinks) {
         const uint32_t link = tiled | sdk::kNormed;
         if (!second.takes(rows, link, TENON_F32) || !first.takes(rows, TENON_F32, link)) continue;
         SCOPED_TRACE(testing::Message() << rows << " rows of " << width << ", format " << link);
@@ -237,9 +238,7 @@ TEST_P(ManyRows, PassThroughANormTiled) {
     }
   }
   Site plain(GetParam(), {{4300}, 2560});
-  const bool tiles = plain.takes(64, TENON_F16 | sdk::kTiled, TENON_F32) ||
-                     plain.takes(64, TENON_BF16 | sdk::kTiled, TENON_F32) ||
-                     plain.takes(64, TENON_F16 | sdk::kTiled | sdk::kStaggered, TENON_F32);
+  const bool tiles = std::ranges::any_of(kTiledLinks, [&](uint32_t link) { return plain.takes(64, link, TENON_F32); });
   if (!tiles) GTEST_SKIP() << "the scheme, or the GPU, has no products of tiled rows";
   EXPECT_GT(linked, 0U);
 }

@@ -48,14 +48,9 @@ std::string joined_name(const std::vector<std::string>& names) {
 
 }  // namespace
 
-tenon_format Site::y_format(size_t shape) const {
-  if (y_formats.empty()) return TENON_F32;
-  return y_formats[shape];
-}
-
-tenon_format Site::normed_format(size_t shape) const {
-  if (normed_formats.empty()) return TENON_F32;
-  return normed_formats[shape];
+tenon_format format_of(const std::vector<tenon_format>& formats, size_t shape) {
+  if (formats.empty()) return TENON_F32;
+  return formats[shape];
 }
 
 int64_t Site::total_rows() const {

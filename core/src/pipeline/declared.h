@@ -61,14 +61,11 @@ struct Site {
   OpChain after;              // the ops after the site, over all columns
   OpChain looked_up;          // the ops after rows that are looked up
   std::vector<SiteGroup> groups;
-  // There is one for each program shape, as in tenon/sdk/linked_rows.h; if it is empty, y is f32 in all of them.
-  std::vector<tenon_format> y_formats;
+  std::vector<tenon_format> y_formats;  // see format_of()
   // Beside y the product leaves rows for the norm before that site, if the shape's format is not f32.
   SiteId normed_for = 0;
   std::vector<tenon_format> normed_formats;
   int64_t total_rows() const;
-  tenon_format y_format(size_t shape) const;
-  tenon_format normed_format(size_t shape) const;
   // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.
   size_t done_after(const tenon_claim& claim) const;
   bool queries_turn_last() const;  // a ROPE stands after the cache's append
@@ -76,6 +73,9 @@ struct Site {
   // Returns how many ops at the end of `after` the attention alone can do.
   size_t for_attention() const { return (queries_turn_last() ? 1 : 0) + (has_sinks() ? 1 : 0); }
 };
+
+// Returns the format (tenon/sdk/linked_rows.h) of a program shape. There is one for each shape; if there is none, it is f32.
+tenon_format format_of(const std::vector<tenon_format>& formats, size_t shape);
 
 struct AttentionLayer {
   AttentionDecl decl;

@@ -20,7 +20,7 @@ int64_t columns_of(const tenon_tensor& t) {
   if (sdk::is_tiled(t)) {
     const int64_t all = sdk::tiled_columns(t);
     if (!sdk::is_normed(t)) return all;
-    constexpr int64_t kStep = sdk::kSummedColumns * sdk::kSumsOfOctet;
+    constexpr int64_t kStep = sdk::kOctetOfSumsColumns;
     int64_t columns = all / kStep * kStep;
     while (columns + sdk::number_columns(columns) > all) columns -= kStep;
     return columns;
@@ -53,10 +53,9 @@ float LinkedValues::at(int64_t row, int64_t column) const {
   const auto at_octet = [&](int64_t o) { return (row / part_rows * octets + o) * part_rows + row % part_rows; };
   float value = element(at_octet(octet) * 8 + place);
   if (sdk::is_staggered(t_) && octet % 2 == 1) value *= 16;
-  return sdk::is_normed(t_)
-             ? value * read<float>(bytes_ +
-                                   at_octet(columns_ / 8 + columns_ / (sdk::kSummedColumns * sdk::kSumsOfOctet)) * 16)
-             : value;
+  if (!sdk::is_normed(t_)) return value;
+  const int64_t unscaled = columns_ / 8 + columns_ / sdk::kOctetOfSumsColumns;  // it begins with 1 over the row's power
+  return value * read<float>(bytes_ + at_octet(unscaled) * 16);
 }
 
 }  // namespace tenon

@@ -7,7 +7,8 @@
 
 namespace tenon {
 
-// Rows before a norm are with its weights, and without the row's power of two. The bytes are those of the whole tensor, in host memory; they outlive this.
+// Rows before a norm are with its weights, and without the row's power of two. The bytes are those of the whole tensor,
+// in host memory; they outlive this.
 class LinkedValues {
  public:
   LinkedValues(const tenon_tensor& t, const std::byte* bytes);

@@ -243,15 +243,15 @@ tenon_tid ModelBuilder::record_products(Site& site, Input input, const std::vect
   const bool whole = site.groups.size() == 1;
   const size_t done = whole ? first.claims[shape_].epi : 0;
   const int64_t columns = columns_after(site.decl.path, first.offered, done, site.total_rows());
-  const tenon_tid y = new_rows(columns, site.decl.path, site.y_format(shape_));
+  const tenon_tid y = new_rows(columns, site.decl.path, format_of(site.y_formats, shape_));
   const ChainView claimed_before(before.data() + unclaimed, claimed);
-  input.x = normed_or(site, input.x);
+  if (const auto left = normed_.find(input.x); left != normed_.end()) input.x = left->second;
   std::vector<tenon_fop> norm;
   tenon_tid normed = 0;
-  if (const tenon_format format = site.normed_format(shape_); format != TENON_F32) {
+  if (const tenon_format format = format_of(site.normed_formats, shape_); format != TENON_F32) {
     norm = with_tensors(declared_.sites[site.normed_for].before, {});
     normed = new_rows(columns, site.decl.path + ".normed", format);
-    normed_[y] = {site.normed_for, normed};
+    normed_[y] = normed;
   }
   int64_t column = 0;
   for (SiteGroup& group : site.groups) {
@@ -261,11 +261,6 @@ tenon_tid ModelBuilder::record_products(Site& site, Input input, const std::vect
     column += group.rows(site);
   }
   return y;
-}
-
-tenon_tid ModelBuilder::normed_or(const Site& site, tenon_tid x) const {
-  const auto left = normed_.find(x);
-  return left != normed_.end() && &declared_.sites[left->second.site] == &site ? left->second.rows : x;
 }
 
 const std::string& ModelBuilder::path_of(const Site& site, const SiteGroup& group) {

@@ -91,11 +91,6 @@ class ModelBuilder : public StepBuilder {
     tenon_tid normed;
     const tenon_fop* norm;
   };
-  // A product has left these rows for the norm of a site, beside others.
-  struct Normed {
-    SiteId site;
-    tenon_tid rows;
-  };
   // These are columns [first, first + n) of y.
   struct Columns {
     tenon_tid y;
@@ -125,8 +120,6 @@ class ModelBuilder : public StepBuilder {
   // Records the products of a site with what stands after each of them, and with what their schemes claimed of what
   // stands after the site.
   tenon_tid record_products(Site& site, Input input, const std::vector<tenon_tid>& rows);
-  // Returns x, or the rows that the product before has left for the norm of this site.
-  tenon_tid normed_or(const Site& site, tenon_tid x) const;
   void record_observation(const Site& site, const Input& input);
   void record_group(const Site& site, SiteGroup& group, const SharedInput& shared, tenon_tid y);
   // A group's scheme has left some of the ops after each of its matrices. They run on their columns of y, in place.
@@ -159,7 +152,7 @@ class ModelBuilder : public StepBuilder {
   uint32_t times_ = 1;         // repeat_rows() made so many of each row that there was
   tenon_tid live_before_ = 0;  // row_live_ of those rows
   std::map<std::pair<tenon_tid, uint32_t>, tenon_tid> repeated_live_;  // by row_live_ of the rows before, and times
-  std::map<tenon_tid, Normed> normed_;                                 // by the y that they stand beside
+  std::map<tenon_tid, tenon_tid> normed_;  // by y, the rows beside it that the one product which takes it multiplies
   std::vector<ReadHeads> read_heads_;
   std::optional<uint32_t> pooled_;
   tenon_tid all_rows_ = 0;  // out_rows() was given this, until the head is recorded

@@ -159,18 +159,17 @@ void Negotiation::negotiate_site(Site& site, bool observed) {
 }
 
 void Negotiation::negotiate_formats(const ProductLinks& links) {
-  for (const auto& [from, to] : links.plain) {
-    Site& site = declared_.sites[from];
+  const auto formats = [&](SiteId from, SiteId to, bool normed) {
+    std::vector<tenon_format> of_shapes;
     for (size_t shape = 0; shape < shapes_.size(); ++shape) {
-      site.y_formats.push_back(format_between(site, declared_.sites[to], shape, false));
+      of_shapes.push_back(format_between(declared_.sites[from], declared_.sites[to], shape, normed));
     }
-  }
+    return of_shapes;
+  };
+  for (const auto& [from, to] : links.plain) declared_.sites[from].y_formats = formats(from, to, false);
   for (const auto& [from, to] : links.normed) {
-    Site& site = declared_.sites[from];
-    site.normed_for = to;
-    for (size_t shape = 0; shape < shapes_.size(); ++shape) {
-      site.normed_formats.push_back(format_between(site, declared_.sites[to], shape, true));
-    }
+    declared_.sites[from].normed_for = to;
+    declared_.sites[from].normed_formats = formats(from, to, true);
   }
 }
 

@@ -334,7 +334,7 @@ void ProgramRecording::choose_blocks() {
         op.plain = true;
       }
     }
-    begun |= op.blocks != TENON_BLOCKS_SMALL || large;
+    begun |= op.block_classes != TENON_BLOCKS_SMALL;
     before = &op;
   }
 }

@@ -151,7 +151,7 @@ inline RoundCodesPointers round_codes_pointers(const RoundCodesArgs& a, const cu
   p.to_scales = launch.ptr<float>(Operand::kScales);
   p.x = launch.ptr<const void>(Operand::kX);
   p.live = launch.ptr<const uint32_t>(Operand::kLive);
-  cuda::detail::PresentOperands present(launch, Operand::kNorm);
+  sdk::PresentOperands present(launch, Operand::kNorm);
   p.norm = present.take<const float>(a.has_norm != 0);
   p.scales = present.take<const float>(a.has_scales != 0);
   return p;
@@ -249,7 +249,7 @@ struct AddToSumsArgs {
   uint32_t has_bias, has_addend, reserved;
   int64_t y_stride, sums_stride, addend_stride;  // floats
 };
-// From kBias on they are there only where has_bias and has_addend say so.
+// The op takes them in this order; kBias and kAddend are there only where has_bias and has_addend say so.
 struct AddToSumsOperand {
   enum : uint32_t { kY, kSums, kLive, kBias, kAddend };
 };
@@ -276,7 +276,7 @@ inline AddToSumsPointers add_to_sums_pointers(const AddToSumsArgs& a, const cuda
   p.y = launch.ptr<float>(Operand::kY);
   p.sums = launch.ptr<const float>(Operand::kSums);
   p.live = launch.ptr<const uint32_t>(Operand::kLive);
-  cuda::detail::PresentOperands present(launch, Operand::kBias);
+  sdk::PresentOperands present(launch, Operand::kBias);
   p.bias = present.take<const float>(a.has_bias != 0);
   p.addend = present.take<const float>(a.has_addend != 0);
   return p;

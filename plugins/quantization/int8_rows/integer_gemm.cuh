@@ -161,8 +161,9 @@ inline void run_scale_rows(const ScaleRowsArgs& a, const Launch& l) {
   p.x_scales = l.ptr<const float>(Operand::kXScales);
   p.scales = l.ptr<const float>(Operand::kScales);
   p.live = l.ptr<const uint32_t>(Operand::kLive);
-  if (a.has_bias != 0) p.bias = l.ptr<const float>(Operand::kBias);
-  if (a.has_addend != 0) p.addend = l.ptr<const float>(a.has_bias != 0 ? Operand::kAddend : Operand::kBias);
+  sdk::PresentOperands present(l, Operand::kBias);
+  p.bias = present.take<const float>(a.has_bias != 0);
+  p.addend = present.take<const float>(a.has_addend != 0);
   a.y_format == TENON_F16 ? run_scale_rows_to<__half>(a, p, l) : run_scale_rows_to<float>(a, p, l);
 }
 

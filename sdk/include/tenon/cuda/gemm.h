@@ -49,7 +49,7 @@ inline ProductPointers product_pointers(const Product& p, const Launch& l) {
   at.x = l.ptr<const void>(Operand::kX);
   at.w = l.ptr<const void>(Operand::kW);
   at.y = l.ptr<void>(Operand::kY);
-  PresentOperands present(l, Operand::kXScales);
+  sdk::PresentOperands present(l, Operand::kXScales);
   at.x_scales = present.take<const float>(p.scaled());
   at.w_scales = present.take<const float>(p.scaled());
   at.bias = present.take<const float>(p.biased != 0);

@@ -104,10 +104,6 @@ class Launch {
   const tenon_launch* raw_;
 };
 
-namespace detail {
-using PresentOperands = sdk::PresentOperands<Launch>;
-}  // namespace detail
-
 // Emits an op that runs on a queue. Fn is a void (const Args&, const Launch&). Args is trivially copyable and has no
 // pointers: the program keeps a copy. flags is TENON_OP_FOREIGN for kernels that do not keep the overlap contract
 // (tenon/abi/program.h). Throws Failed if the recorder does not take the op.

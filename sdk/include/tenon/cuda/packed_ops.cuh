@@ -49,7 +49,7 @@ MatvecPointers packed_pointers(const PackedArgs& a, const Launch& launch) {
   if (a.prepared != 0) p.prepared = launch.ptr<uint8_t>(PackedOperand::kX);
   p.live = launch.ptr<const uint32_t>(PackedOperand::kLive);
   p.weights = launch.ptr<const uint8_t>(PackedOperand::kWeights);
-  detail::PresentOperands present(launch, PackedOperand::kScales);
+  sdk::PresentOperands present(launch, PackedOperand::kScales);
   p.scales = present.take<const float>(F::kRowScales);
   p.routing = present.take<const int32_t>(a.experts != 0);
   p.norm = present.take<const float>(a.has_norm != 0);
@@ -64,7 +64,7 @@ inline MatvecPointers prepare_pointers(const PackedArgs& a, const Launch& launch
   p.prepared = launch.ptr<uint8_t>(PrepareOperand::kPrepared);
   p.x = launch.ptr<const float>(PrepareOperand::kX);
   p.live = launch.ptr<const uint32_t>(PrepareOperand::kLive);
-  detail::PresentOperands present(launch, PrepareOperand::kRouting);
+  sdk::PresentOperands present(launch, PrepareOperand::kRouting);
   p.routing = present.take<const int32_t>(a.experts != 0);
   p.norm = present.take<const float>(a.has_norm != 0);
   return p;

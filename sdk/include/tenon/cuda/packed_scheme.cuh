@@ -2,7 +2,8 @@
 // PackingScheme lists what the scheme has to have. How a step is multiplied depends on its rows:
 //
 //   up to 8       by matvec.cuh
-//   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles, else by tile_gemm.cuh
+//   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles (is_short() of tile_gemm.cuh, if
+//                 it is linked), else by tile_gemm.cuh
 //   up to 1024    by tile_gemm.cuh on Hopper
 //   otherwise     by weights that are unpacked into a temporary (gemm.h)
 #pragma once
@@ -163,10 +164,9 @@ class PackedScheme : public sdk::Quantization<T> {
   }
   // If `linked`, the product takes x or leaves y as only tile_gemm.cuh does.
   template <PackedFormat F>
-  bool takes_tiles(const TileMap& map, uint32_t experts, uint32_t rows, bool linked) const {
-    // Where a block has one pair of tiles, its sums are done sooner than blocks would hand them to each other.
-    const bool short_site = !linked && rows <= kMatvecRows && map.tiles() <= 2 * blocks_;
-    return rows >= kTileGemmSince && rows <= kTileGemmRows && !short_site && experts == 0 && has_tiles<F>();
+  bool takes_tiles(const MatvecArgs& a, bool linked) const {
+    return a.rows >= kTileGemmSince && a.rows <= kTileGemmRows && (linked || !has_few_tiles(a)) && a.experts == 0 &&
+           has_tiles<F>();
   }
   // Other activations than f32 are those that a product multiplies as they are, or those before a norm that it does;
   // and those that silu makes of what it gives, or that it leaves for a norm beside y.
@@ -194,7 +194,7 @@ class PackedScheme : public sdk::Quantization<T> {
     if constexpr (has_links<F>()) {
       constexpr uint32_t kOwn = kPlainFormat<F> | sdk::kTiled | (F::kStaggered ? sdk::kStaggered : 0);
       const PackedArgs a = tiled_args(s, rows, 0);
-      return (s.x_format & ~sdk::kNormed) == kOwn && takes_tiles<F>(a.map, s.experts, rows, true) &&
+      return (s.x_format & ~sdk::kNormed) == kOwn && takes_tiles<F>(a, true) &&
              (sdk::is_normed(s.x_format) ? TileGemm<F>::takes_normed(a) : TileGemm<F>::takes_tiled(a));
     }
     return false;
@@ -204,8 +204,7 @@ class PackedScheme : public sdk::Quantization<T> {
     if (!sdk::is_tiled(s.y_format)) return s.y_format == many_rows_format<F>(s, rows);
     if constexpr (has_links<F>()) {
       const PackedArgs a = tiled_args(s, rows, 1);
-      return sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a.map, s.experts, rows, true) &&
-             TileGemm<F>::leaves_tiled(a);
+      return sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a, true) && TileGemm<F>::leaves_tiled(a);
     }
     return false;
   }
@@ -214,8 +213,8 @@ class PackedScheme : public sdk::Quantization<T> {
     if (last_op == TENON_F_SILU_MUL) return false;
     if constexpr (has_links<F>()) {
       const PackedArgs a = tiled_args(s, rows, 0);
-      return sdk::is_tiled(s.y_format) && sdk::element_of(s.y_format) == kPlainFormat<F> &&
-             takes_tiles<F>(a.map, s.experts, rows, true) && TileGemm<F>::leaves_normed(a, last_op == TENON_F_ADD);
+      return sdk::is_tiled(s.y_format) && sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a, true) &&
+             TileGemm<F>::leaves_normed(a, last_op == TENON_F_ADD);
     }
     return false;
   }
@@ -237,6 +236,7 @@ class PackedScheme : public sdk::Quantization<T> {
     a.k = static_cast<uint32_t>(s.in_dim);
     a.rows = rows;
     a.blocks = blocks_;
+    a.experts = s.experts;
     return a;
   }
 
@@ -279,7 +279,7 @@ class PackedScheme : public sdk::Quantization<T> {
     }
     if constexpr (!std::is_void_v<typename F::Half>) {
       const bool linked = a.x_tiled != 0 || a.y_tiled != Tiled::kNo || a.normed != Tiled::kNo;
-      if (takes_tiles<F>(site.map, site.experts, rows, linked)) {
+      if (takes_tiles<F>(a, linked)) {
         return emit_product<F, TileGemm<F>, &run_tiles<F>, &run_prepare_halves<F>>(site, a, operands, rec);
       }
     }

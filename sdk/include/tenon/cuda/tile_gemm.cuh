@@ -24,43 +24,20 @@
 #include <algorithm>
 #include <string_view>
 
-#include "tenon/cuda/tile_gemm_block.cuh"
-#include "tenon/sdk/linked_rows.h"
+#include "tenon/cuda/tile_gemm_rows.cuh"
 
 namespace tenon::cuda {
 
 inline constexpr uint32_t kTileGemmSince = 9;  // it pays from so many rows on
+// Says whether matvec.cuh multiplies so few rows, too, and its blocks have a pair of tiles at most: their sums are done
+// sooner than blocks would hand them to each other.
+inline bool has_few_tiles(const MatvecArgs& a) {
+  return a.rows <= kMatvecRows && a.map.tiles() <= 2 * a.blocks;
+}
 
 namespace detail {
 
 inline constexpr uint32_t kGroupThreads = 128;
-
-// This finds the places of a tiled tensor, row by row; `columns` counts those behind a row's own, too.
-class TiledRows {
- public:
-  __device__ __forceinline__ TiledRows(void* tensor, uint32_t rows, uint32_t columns)
-      : tensor_(static_cast<uint8_t*>(tensor)),
-        band_rows_(sdk::tiled_band_rows(rows)),
-        band_bytes_(size_t{columns} * band_rows_ * 2) {}
-  // Returns the place of an octet of a row.
-  __device__ __forceinline__ uint8_t* at(uint32_t row, uint32_t octet) const {
-    return tensor_ + row / band_rows_ * band_bytes_ + (size_t{octet} * band_rows_ + row % band_rows_) * 16;
-  }
-  // Goes on from the place of a row to that of the row eight further on; `in_band` is the row's number in its band.
-  __device__ __forceinline__ void advance(uint8_t*& at, uint32_t& in_band) const {
-    at += 8 * 16;
-    in_band += 8;
-    if (in_band < band_rows_) return;
-    at += band_bytes_ - size_t{band_rows_} * 16;
-    in_band -= band_rows_;
-  }
-  __device__ __forceinline__ uint32_t in_band(uint32_t row) const { return row % band_rows_; }
-
- private:
-  uint8_t* tensor_;
-  uint32_t band_rows_;
-  size_t band_bytes_;
-};
 
 // A warpgroup has these sums of a panel: 64 packed rows by N rows of x. A warp has 16 packed rows, a
 // lane rows g and g + 8 of them, g = lane / 4.
@@ -71,7 +48,8 @@ class PanelSums {
   using Shape = TileGemmShape<N>;
   __device__ __forceinline__ PanelSums(const Block& b, RowNumbers<N>& numbers)
       : b_(b),
-        numbers_(numbers),
+        numbers_(b, numbers),
+        shared_(numbers),
         warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // the compiler knows that it is the same in all lanes
         rows_before_(b.band * N),
         x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kPair)),
@@ -83,28 +61,11 @@ class PanelSums {
   __device__ __forceinline__ void begin() {
     const uint32_t live = min(*b_.p.live, b_.a.rows);
     live_ = live - min(live, rows_before_);
-    if constexpr (kPassesNorms) {
-      const uint32_t row = threadIdx.x;
-      if (row >= N || row >= b_.a.rows) return;
-      if (b_.a.x_normed != 0) prefetch_sums(row);
-      if (!scales_normed()) return;
-      for (uint32_t which = 0; which < 2; ++which) {
-        prefetch(sample(row, which));
-        prefetch(b_.p.normed_weights + sampled_column(which));
-      }
-    }
+    numbers_.prefetch();
   }
-  // It is called before finish(), by all threads that multiply. Its numbers are in the first-level cache by now.
+  // It is called before finish(), by all threads that multiply.
   __device__ __forceinline__ void find_numbers() const {
-    const uint32_t there = min(static_cast<uint32_t>(N), live_), row = threadIdx.x;
-    if (row < there) numbers_.factor[row] = factor_of(row);
-    if constexpr (kPassesNorms) {
-      static_assert(2 * N <= Shape::kMultiplying);
-      const uint32_t scaled = row - N;  // other threads find the scales
-      if (scales_normed() && scaled < N) {
-        numbers_.scale[scaled] = scaled < there ? static_cast<uint16_t>((127 + power_of(scaled)) << 7) : 0;
-      }
-    }
+    numbers_.find(live_);
     named_sync(kSumBarrier, Shape::kMultiplying);
   }
   // Multiplies what the pair has of the panel that stage s is in; returns the stage after.
@@ -196,7 +157,7 @@ class PanelSums {
   static constexpr uint32_t kCoresOf8 = 16 * N;                                // bytes
   static constexpr uint32_t kSumBarrier = 1;
   static constexpr uint32_t kTurnBundles = Shape::kTurnK / 64;
-  static constexpr bool kPassesNorms = N <= kNormedRows;
+  static constexpr bool kPassesNorms = RowNumbers<N>::kForNorms;
 
   // row(i) is the number in the band of the lane's i-th row of x; sum(i, half) is
   // its sum for packed row g (0) or g + 8 (1).
@@ -263,76 +224,10 @@ class PanelSums {
     }
 #pragma unroll
     for (uint32_t i = 0; i < kRows; ++i) {
-      const float factor = row(i) >= live_ ? 0 : numbers_.factor[row(i)];
+      const float factor = row(i) >= live_ ? 0 : shared_.factor[row(i)];
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) sum(i, half) = fmaf(sum(i, half), factor * scale[half], bias[half]);
     }
-  }
-
-  // ---- the numbers of rows ----------------------------------------------------------------------------------------
-  __device__ __forceinline__ bool scales_normed() const {
-    return std::is_same_v<typename F::Half, __half> && b_.a.normed != Tiled::kNo;  // bf16 has the range of f32
-  }
-  __device__ __forceinline__ float factor_of(uint32_t row) const {
-    if constexpr (kPassesNorms) {
-      if (b_.a.x_normed != 0) return normed_factor(row);
-    }
-    if (b_.a.x_tiled != 0) return 1;
-    return reinterpret_cast<const float*>(b_.p.prepared + b_.halves.factors())[rows_before_ + row];
-  }
-  // The product before has left the sums of the rows' squares: four in each of so many pieces of a row, and one more.
-  static constexpr uint32_t kSummed = sdk::kSummedColumns * sdk::kSumsOfOctet;
-  __device__ __forceinline__ const float4* sums_of(uint32_t row, uint32_t piece) const {
-    const uint8_t* band = b_.p.prepared + b_.band * b_.x_band_bytes() + b_.halves.band_bytes();
-    return reinterpret_cast<const float4*>(band) + piece * b_.halves.rows + row;
-  }
-  static __device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
-  __device__ __forceinline__ void prefetch_sums(uint32_t row) const {
-    for (uint32_t piece = 0; piece <= b_.a.k / kSummed; ++piece) prefetch(sums_of(row, piece));
-  }
-  __device__ __forceinline__ float normed_factor(uint32_t row) const {
-    const uint32_t pieces = b_.a.k / kSummed;
-    const float unscaled = sums_of(row, pieces)->x;
-    float square = 0;
-#pragma unroll 4
-    for (uint32_t piece = 0; piece < pieces; ++piece) {
-      const float4 four = *sums_of(row, piece);
-      square += (four.x + four.y) + (four.z + four.w);
-    }
-    return unscaled * rsqrtf(square / static_cast<float>(b_.a.k) + b_.a.eps);
-  }
-  // Returns the power of two that brings the numbers of a row to about 2^-6. That is known before the row is: the
-  // addend, which the product changes a little as a rule, has its size, and some of its values tell it. Then an f16 has
-  // room for a number four million times as large, and rounds those of a thousandth as it does others.
-  __device__ __forceinline__ int32_t power_of(uint32_t row) const {
-    constexpr int32_t kTarget = -6, kMost = 100;
-    float square = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < 2 * kSample; i += 4) {
-      const float4 v = load_four(sample(row, i / kSample) + i % kSample);
-      const float4 w = load_four(b_.p.normed_weights + sampled_column(i / kSample) + i % kSample);
-      const float of_four[4] = {v.x * w.x, v.y * w.y, v.z * w.z, v.w * w.w};
-      for (const float number : of_four) square = fmaf(number, number, square);
-    }
-    if (square == 0) return 0;
-    const int32_t size = static_cast<int32_t>(__float_as_uint(square / (2 * kSample)) >> 23) - 127;
-    return min(max(kTarget - size / 2, -kMost), kMost);
-  }
-  // Returns one of two places of the row's addend at which kSample values are looked at.
-  static constexpr uint32_t kSample = 16;
-  __device__ __forceinline__ uint32_t sampled_column(uint32_t which) const {
-    return (1 + 2 * which) * (b_.a.map.columns / 4) / kSample * kSample;
-  }
-  __device__ __forceinline__ const float* sample(uint32_t row, uint32_t which) const {
-    return b_.p.addend + (rows_before_ + row) * b_.a.addend_stride + sampled_column(which);
-  }
-  static __device__ __forceinline__ float4 load_four(const float* p) {
-    if (reinterpret_cast<uintptr_t>(p) % 16 == 0) return *reinterpret_cast<const float4*>(p);
-    return {p[0], p[1], p[2], p[3]};
-  }
-  __device__ __forceinline__ float normed_scale(uint32_t row) const {
-    return std::is_same_v<typename F::Half, __half> ? __uint_as_float(static_cast<uint32_t>(numbers_.scale[row]) << 16)
-                                                    : 1;
   }
 
   // It has no branch: a division has one, which the next output would wait for. Where exp(-v) is infinite, it is 0.
@@ -397,7 +292,7 @@ class PanelSums {
     const float weight[2] = {up * b_.p.normed_weights[column[0]], up * b_.p.normed_weights[column[1]]};
 #pragma unroll
     for (uint32_t i = 0; i < kRows; i += 2) {
-      const float scale[2] = {normed_scale(row(i)), normed_scale(row(i + 1))};
+      const float scale[2] = {numbers_.scale(row(i)), numbers_.scale(row(i + 1))};
       uint32_t word[2];
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
@@ -422,25 +317,26 @@ class PanelSums {
         float square = there ? fmaf(sum(mine, 0), sum(mine, 0), sum(mine, 1) * sum(mine, 1)) : 0;
 #pragma unroll
         for (uint32_t apart = 4; apart < 32; apart *= 2) square += __shfl_xor_sync(~0U, square, apart);
-        if (lane_id() < 4) numbers_.square[warp_][row(mine) % kAtOnce] = square;
+        if (lane_id() < 4) shared_.square[warp_][row(mine) % kAtOnce] = square;
       }
       named_sync(kSumBarrier, Shape::kMultiplying);
       const uint32_t own = turn * kAtOnce + threadIdx.x;
       if (threadIdx.x < kAtOnce && own < live_ && part < columns / sdk::kSummedColumns) {
         float square = 0;
-        for (uint32_t w = 0; w < kPanelTiles; ++w) square += numbers_.square[w][threadIdx.x];
+        for (uint32_t w = 0; w < kPanelTiles; ++w) square += shared_.square[w][threadIdx.x];
         const auto number = [&](uint32_t n) {
           return reinterpret_cast<float*>(rows.at(rows_before_ + own, columns / 8 + n / 4)) + n % 4;
         };
         *number(part) = square;
-        if (part == 0) *number(columns / sdk::kSummedColumns) = 1 / normed_scale(own);
+        if (part == 0) *number(columns / sdk::kSummedColumns) = 1 / numbers_.scale(own);
       }
       named_sync(kSumBarrier, Shape::kMultiplying);
     }
   }
 
   const Block& b_;
-  RowNumbers<N>& numbers_;
+  NumbersOfRows<F, N> numbers_;
+  RowNumbers<N>& shared_;
   uint32_t warp_, rows_before_, live_ = 0;  // live_: live rows of the band
   RingCursor<Block::Layout::kWeightStages> weights_;
   RingCursor<Block::Layout::kXStages> x_;
@@ -529,8 +425,7 @@ class TileGemm {
   // Says whether the product may leave rows for a norm beside y. Those in f16 take their scale from an addend.
   static bool leaves_normed(const MatvecArgs& a, bool has_addend) {
     return has_whole_bands(a) && a.rows <= detail::kNormedRows && a.silu == 0 && !is_short(a) &&
-           a.map.columns % (sdk::kSummedColumns * sdk::kSumsOfOctet) == 0 &&
-           (has_addend || !std::is_same_v<typename F::Half, __half>);
+           a.map.columns % sdk::kOctetOfSumsColumns == 0 && (has_addend || !std::is_same_v<typename F::Half, __half>);
   }
 
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
@@ -565,8 +460,7 @@ class TileGemm {
   // Few rows of a short product are sooner done by matvec.cuh, with ops that prepare x before it and after it.
   static bool is_short(const MatvecArgs& a) {
     constexpr uint32_t kLongPairStages = 16;
-    return a.rows <= kMatvecRows && a.map.tiles() <= 2 * a.blocks &&
-           panels(a) * detail::stages_of<F>(a.k) < a.blocks / detail::kPair * kLongPairStages;
+    return has_few_tiles(a) && panels(a) * detail::stages_of<F>(a.k) < a.blocks / detail::kPair * kLongPairStages;
   }
   static bool has_whole_bands(const MatvecArgs& a) { return halves(a).rows * bands(a) == a.rows; }
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }

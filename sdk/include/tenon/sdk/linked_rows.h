@@ -12,9 +12,10 @@
 //
 // Where an RMSNorm stands between the two, others may read the first one's result as well: the residual goes on. That product
 // leaves its y in f32 as ever and, beside it, a tensor of the link, whose format has kNormed, too (tenon_linear_call.normed). It
-// holds y times the norm's weights and times a power of two that the row has; f16 alone needs one other than 1, and what is too large becomes its largest number. Behind the columns
-// each row has numbers in f32, four in 16 bytes of an octet: for each kSummedColumns columns the sum of the squares of y, then 1
-// over that power. So the second product, which takes the norm, multiplies its sums by that and by 1 / sqrt(mean + eps).
+// holds y times the norm's weights and times a power of two that the row has; f16 alone needs one other than 1, and what is too
+// large becomes its largest number. Behind the columns each row has numbers in f32, four in 16 bytes of an octet: for each
+// kSummedColumns columns the sum of the squares of y, then 1 over that power. So the second product, which takes the norm,
+// multiplies its sums by that and by 1 / sqrt(mean + eps).
 #pragma once
 
 #include <cstdint>
@@ -43,12 +44,12 @@ inline bool is_staggered(const tenon_tensor& t) {
 
 inline constexpr int64_t kScaleBytes = 128;  // so many bytes at the end of a row of codes are for its scale
 
-// A row before a norm has a sum of squares for so many columns, and whole octets of sums.
-inline constexpr int64_t kSummedColumns = 128, kSumsOfOctet = 4;
+// A row before a norm has a sum of squares for kSummedColumns columns, and whole octets of four sums.
+inline constexpr int64_t kSummedColumns = 128, kOctetOfSumsColumns = 4 * kSummedColumns;
 // Returns how many columns of halves the numbers behind a row before a norm take: pairs of octets, so many that all columns of
 // such a tensor are no multiple of 64, as those of others are.
 constexpr int64_t number_columns(int64_t columns) {
-  const int64_t octets = columns / (kSummedColumns * kSumsOfOctet) + 1;
+  const int64_t octets = columns / kOctetOfSumsColumns + 1;
   return ((octets + 1) / 2 | 1) * 16;
 }
 
@@ -59,7 +60,7 @@ constexpr uint32_t tiled_band_rows(uint32_t rows) {
 }
 // Says whether a tensor with so many rows and columns exists in the format `link`.
 constexpr bool has_linked_rows(uint32_t link, uint32_t rows, int64_t columns) {
-  if (is_normed(link) && columns % (kSummedColumns * kSumsOfOctet) != 0) return false;
+  if (is_normed(link) && columns % kOctetOfSumsColumns != 0) return false;
   if (is_tiled(link)) return rows % tiled_band_rows(rows) == 0 && columns % 64 == 0;
   return link != TENON_F8E4M3 || columns % 128 == 0;
 }
