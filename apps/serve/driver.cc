@@ -70,8 +70,8 @@ void Driver::admit(const std::shared_ptr<Generation>& generation, size_t choices
     error.retry_after = retry_after();
     throw error;
   }
+  live_.insert(generation);  // this comes first: for want of memory nothing is counted
   waiting_ += choices;
-  live_.insert(generation);
 }
 
 std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std::function<void()> wake) {
