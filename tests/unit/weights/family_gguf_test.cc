@@ -5,11 +5,10 @@
 #include <boost/json.hpp>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <set>
 
 #include "expect_error.h"
+#include "golden/golden_files.h"
 #include "model/family/family_config.h"
 #include "model/family/family_model.h"
 #include "sha256.h"
@@ -27,17 +26,8 @@ namespace json = boost::json;
 
 constexpr uint32_t kTypeF32 = 0;
 
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-fs::path golden(const std::string& name) {
-  return fs::path(TENON_SOURCE_DIR) / "tests/golden/data" / name;
-}
-
 const json::object& converted() {
-  static const json::value kAll = json::parse(text_of(golden("converted.json")));
+  static const json::value kAll = golden::read_json(golden::kData / "converted.json");
   return kAll.as_object();
 }
 
@@ -69,9 +59,9 @@ std::string hash_of(const std::vector<float>& values) {
 class Converted : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    const fs::path from = golden(GetParam());
+    const fs::path from = golden::kData / GetParam();
     fs::copy(from, scratch_.path(), fs::copy_options::recursive);
-    json::object config = json::parse(text_of(from / "config.json")).as_object();
+    json::object config = golden::read_json(from / "config.json").as_object();
     for (const auto& [key, value] : entry().at("edits").as_object()) config[key] = value;
     scratch_.put("config.json", json::serialize(config));
     folder_ = open_weights(scratch_.path().string());
@@ -180,15 +170,10 @@ TEST_P(Converted, WhatTheFamilyDoesNotReadIsRefused) {
   }
 }
 
-std::string name_of(const ::testing::TestParamInfo<std::string>& checkpoint) {
-  std::string name = checkpoint.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-}
-INSTANTIATE_TEST_SUITE_P(Checkpoints, Converted, ::testing::ValuesIn(checkpoints()), name_of);
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Converted, ::testing::ValuesIn(checkpoints()), golden::checkpoint_name);
 
 TEST(StackedExperts, AreFoundOneByOne) {
-  const auto folder = open_weights(golden("tiny-mixtral").string());
+  const auto folder = open_weights((golden::kData / "tiny-mixtral").string());
   const Translation there = model_kind_for(*folder)->translate(*folder, {});
   const WeightTensor* all = there.weights->find("blk.1.ffn_up_exps.weight");
   ASSERT_NE(all, nullptr);
@@ -205,8 +190,8 @@ TEST(StackedExperts, AreFoundOneByOne) {
 
 // The converter's file of gpt-oss becomes the parts that the folder's stacked tensors are cut into.
 TEST(StackedExperts, OfAFolderAreThoseOfTheFile) {
-  const auto folder = open_weights(golden("tiny-gpt-oss").string());
-  const auto file = open_weights((golden("tiny-gpt-oss") / "tiny-gpt-oss.gguf").string());
+  const auto folder = open_weights((golden::kData / "tiny-gpt-oss").string());
+  const auto file = open_weights((golden::kData / "tiny-gpt-oss/tiny-gpt-oss.gguf").string());
   const std::unique_ptr<Weights> cut = model_kind_for(*folder)->view(*folder);
   const Translation made = model_kind_for(*file)->translate(*file, {});
   ASSERT_EQ(made.weights->tensors().size(), cut->tensors().size());
@@ -222,7 +207,7 @@ TEST(StackedExperts, OfAFolderAreThoseOfTheFile) {
 TEST(StackedExperts, OfOneThatIsStoredOtherwiseAreRefused) {
   const ScratchFolder scratch;
   testing::SafetensorsWriter writer;
-  const auto folder = open_weights(golden("tiny-mixtral").string());
+  const auto folder = open_weights((golden::kData / "tiny-mixtral").string());
   for (const WeightTensor& t : folder->tensors()) {
     const bool other = t.name == "model.layers.1.block_sparse_moe.experts.3.w3.weight";
     std::string raw(t.bytes, '\0');
@@ -232,7 +217,7 @@ TEST(StackedExperts, OfOneThatIsStoredOtherwiseAreRefused) {
     writer.tensor(t.name, other ? "F32" : "BF16", shape, other ? bytes_of(values) : std::string_view(raw));
   }
   scratch.put("model.safetensors", writer.bytes());
-  scratch.put("config.json", text_of(golden("tiny-mixtral") / "config.json"));
+  scratch.put("config.json", golden::read_file(golden::kData / "tiny-mixtral/config.json"));
   const auto model = open_weights(scratch.path().string());
   expect_error(ErrorCode::kModel, {"experts.0.w3.weight", "experts.3.w3.weight", "one tensor in GGUF"},
                [&] { model_kind_for(*model)->translate(*model, {}); });
