@@ -110,18 +110,21 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
     atomicMin(p.told + row, sdk::kNoCandidates);
   }
 }
-enum TellOperand { kTellLogits, kTellTold, kTellLive };
+// From kTellLeft on they are what each processor left, as sdk::add_left() puts them: logits, and a count and ids where
+// there are any.
+enum TellOperand { kTellLogits, kTellTold, kTellLive, kTellLeft };
 void tell(const TellArgs& a, const cuda::Launch& l) {
   TellPointers p{};
   p.logits = l.ptr<const float>(kTellLogits);
   p.told = l.ptr<int32_t>(kTellTold);
   p.live = l.ptr<const uint32_t>(kTellLive);
   p.seen = l.zeroed<unsigned long long>();
+  sdk::PresentOperands present(l, kTellLeft);
   for (uint32_t i = 0; i < a.left.n; ++i) {
-    const sdk::LeftRows& left = a.left.of[i];
-    p.left[i] = l.ptr<const float>(left.operand + sdk::kLeftLogits);
-    p.count[i] = left.counted > 0 ? l.ptr<const int32_t>(left.operand + sdk::kLeftCount) : nullptr;
-    p.id[i] = left.counted > 1 ? l.ptr<const int32_t>(left.operand + sdk::kLeftId) : nullptr;
+    const uint32_t counted = a.left.of[i].counted;
+    p.left[i] = present.take<const float>(true);
+    p.count[i] = present.take<const int32_t>(counted > 0);
+    p.id[i] = present.take<const int32_t>(counted > 1);
   }
   const auto share = int64_t{kThreads} * kTellUnroll;
   const auto wide = static_cast<uint32_t>((a.vocab + share - 1) / share);

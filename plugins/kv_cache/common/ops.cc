@@ -47,15 +47,15 @@ void append(const AppendArgs& a, const Part& part) {
                                    .base = part.ptr<void>(kAppendValues),
                                    .scales = part.ptr<void>(kAppendValueScales),
                                    .pages = pages};
-  const auto of_tail = [&](const KvPlane& plane, uint32_t operand) {
-    return sdk::KvMemory{.layout = a.tail,
-                         .plane = plane,
-                         .base = a.has_tail != 0 ? part.ptr<void>(operand) : nullptr,
-                         .scales = nullptr,
-                         .pages = a.has_tail != 0 ? part.ptr<int32_t>(kAppendTailPages) : nullptr};
-  };
-  const sdk::KvMemory tail_keys = of_tail(a.tail.k, kAppendTailKeys);
-  const sdk::KvMemory tail_values = of_tail(a.tail.v, kAppendTailValues);
+  const bool has_tail = a.has_tail != 0;
+  sdk::PresentOperands present(part, kAppendTailKeys);
+  void* tail_k = present.take<void>(has_tail);
+  void* tail_v = present.take<void>(has_tail);
+  const auto* tail_pages = present.take<const int32_t>(has_tail);
+  const sdk::KvMemory tail_keys{
+      .layout = a.tail, .plane = a.tail.k, .base = tail_k, .scales = nullptr, .pages = tail_pages};
+  const sdk::KvMemory tail_values{
+      .layout = a.tail, .plane = a.tail.v, .base = tail_v, .scales = nullptr, .pages = tail_pages};
   for (uint32_t row = part.begin() * kAppendRows; row < end; ++row) {
     const int32_t slot = part.ptr<int32_t>(kAppendSlot)[row];
     if (slot < 0) continue;
@@ -79,7 +79,7 @@ void append(const AppendArgs& a, const Part& part) {
         from = rotated;
       }
       if (plane.group == 0) store_cell(a.simd != 0, plane, cpu::KvCells(memory, sequence, h), from, place(h));
-      if (a.has_tail != 0) store_cell(a.simd != 0, tail.plane, cpu::KvCells(tail, sequence, h), from, place(h));
+      if (has_tail) store_cell(a.simd != 0, tail.plane, cpu::KvCells(tail, sequence, h), from, place(h));
     };
     for (uint32_t h = 0; h < a.kv.heads; ++h) {
       store(key_memory, tail_keys, h, k);

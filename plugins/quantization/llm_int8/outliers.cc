@@ -17,11 +17,11 @@
 namespace tenon::llm_int8 {
 namespace {
 
+// The op takes them in this order: a store for each matrix, then the rows' experts where a matrix has several.
 enum Operand : uint32_t { kY, kX, kLive, kStores };
 
 struct Args {
-  uint32_t n_mats, k, rows, chunk_columns, columns, experts, expert;  // expert: this operand has the rows' experts
-  uint32_t padding;
+  uint32_t n_mats, k, rows, chunk_columns, columns, experts;
   int64_t x_stride, y_stride;  // floats
   uint32_t mat_rows[TENON_MAX_STORES];
   uint64_t expert_bytes[TENON_MAX_STORES];
@@ -45,9 +45,11 @@ void add_outliers(const Args& a, const sdk::Part& p) {
   const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[sdk::kLiveRows], a.rows);
   const uint64_t row_bytes = rows::int8_row_bytes(a.k);
   auto* outlier = p.thread_scratch<Outlier>();
+  sdk::PresentOperands present(p, kStores + a.n_mats);
+  const auto* experts = present.take<const int32_t>(a.experts != 0);
   for (uint32_t r = 0; r < live; ++r) {
     const uint32_t n = find_outliers(p.ptr<const float>(kX) + r * a.x_stride, a.k, outlier);
-    const int32_t expert = a.experts != 0 ? p.ptr<const int32_t>(a.expert)[r] : 0;
+    const int32_t expert = experts != nullptr ? experts[r] : 0;
     if (n == 0 || expert < 0) continue;
     float* y = p.ptr<float>(kY) + r * a.y_stride;
     uint32_t first = 0;  // the matrix begins with this column of y
@@ -89,10 +91,7 @@ void record_outliers(const sdk::cpu::LinearSite& site, uint32_t threads, const t
     a.mat_rows[i] = site.mats[i].rows;
     a.expert_bytes[i] = site.store_bytes(site.mats[i]);
   }
-  if (a.experts != 0) {
-    a.expert = static_cast<uint32_t>(operands.size());
-    operands.push_back({call.expert, TENON_READ});
-  }
+  if (a.experts != 0) operands.push_back({call.expert, TENON_READ});
   sdk::OpSpec spec{
       .name = "outliers", .operands = operands, .chunks = {(a.columns + a.chunk_columns - 1) / a.chunk_columns}};
   spec.thread_scratch_bytes = a.k * sizeof(Outlier);
