@@ -1,5 +1,5 @@
-# Warnings and sanitizers, as interface targets so that nothing is global. GCC 12's -Wrestrict misfires on "text" + std::string
-# (GCC bug 105651).
+# Warnings and sanitizers, as interface targets so that nothing is global. GCC 12's -Wrestrict misfires on "text" +
+# std::string (GCC bug 105651).
 add_library(tenon_warnings INTERFACE)
 set(host_warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wcast-qual -Wundef
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict> $<$<BOOL:${TENON_WERROR}>:-Werror>)
@@ -7,8 +7,9 @@ set(cuda_warnings -Xcompiler=-Wall,-Wextra,-Wno-restrict -Wno-deprecated-gpu-tar
 target_compile_options(tenon_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:C,CXX>:${host_warnings}>" "$<$<COMPILE_LANGUAGE:CUDA>:${cuda_warnings}>")
 
-# What nearly every source of a program includes is compiled once, but where a compiler cache, which does not know such headers, is worth
-# more. With such headers, and at -O1, GCC 12's warnings about bounds misfire; what they look for the address sanitizer finds.
+# What nearly every source of a program includes is compiled once, but where a compiler cache, which does not know such
+# headers, is worth more. With such headers, and at -O1, GCC 12's warnings about bounds misfire; what they look for the
+# address sanitizer finds.
 if(TENON_SANITIZE OR NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(TENON_PRECOMPILE ON)
 endif()
@@ -19,7 +20,8 @@ if(TENON_SANITIZE)
   # GCC 12 takes the sanitizers' own code for reads of what was never written.
   target_compile_options(tenon_warnings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)
   set(sanitize -fsanitize=${TENON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-  # To look at a virtual table, the sanitizer opens a pipe: where files are injected to fail, it would find fault itself.
+  # To look at a virtual table, the sanitizer opens a pipe: where files are injected to fail, it would find fault
+  # itself.
   if(TENON_SANITIZE MATCHES "undefined")
     list(APPEND sanitize -fno-sanitize=vptr)
   endif()

@@ -1,4 +1,5 @@
-# Libraries the project uses. Those that an installed tree would need at run time are linked statically where Debian ships an archive.
+# Libraries the project uses. Those that an installed tree would need at run time are linked statically where Debian
+# ships an archive.
 find_package(Threads REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 find_package(ZLIB REQUIRED)

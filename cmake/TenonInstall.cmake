@@ -1,4 +1,5 @@
-# The packages Tenon (embedding) and TenonSDK (plugins). Nothing in them names a folder of the build, so that the tree can move.
+# The packages Tenon (embedding) and TenonSDK (plugins). Nothing in them names a folder of the build, so that the tree
+# can move.
 include(CMakePackageConfigHelpers)
 
 function(tenon_install_package package target)

@@ -109,7 +109,7 @@ def definitions(tokens):
         end, depth = i, 0
         while depth > 0 or tokens[end] != ";":
             depth += (tokens[end] in "([{") - (tokens[end] in ")]}")
-            if depth == 0 and tokens[end] == "}" and tokens[i] == "static":  # an inline function's body has no semicolon
+            if depth == 0 and tokens[end] == "}" and tokens[i] == "static":  # the end of an inline function
                 break
             end += 1
         one = tokens[i:end]

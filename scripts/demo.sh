@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to generated text and a trace of how it came about, on the GPU where there is one: scripts/demo.sh ["prompt"]
+# From a bare Debian 12 to generated text and a trace of how it came about, on the GPU where there is one:
+#   scripts/demo.sh ["prompt"]
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 install_packages build

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts the chat templates that come with llama-cpp-python's source (MIT, the templates each with their model's licence) into
-# build/chat_templates, from PyPI or from an archive that is already here:
+# Puts the chat templates that come with llama-cpp-python's source (MIT, the templates each with their model's licence)
+# into build/chat_templates, from PyPI or from an archive that is already here:
 #   scripts/fetch_chat_templates.sh [path/to/llama_cpp_python-0.3.36.tar.gz]
 archive=${1:+$(realpath -- "$1")}
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"

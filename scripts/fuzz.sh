@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Builds the libFuzzer harnesses and the plugins that they run, as scripts/sanitize.sh asan does, and runs them: a fixed, repeatable share through ctest, or
-# one or all of them for as long as wanted
-#   scripts/fuzz.sh [HARNESS|all [libFuzzer options]]      e.g. scripts/fuzz.sh gguf -max_total_time=600, scripts/fuzz.sh all -max_total_time=3600
-# New inputs of the second form gather in build/asan/corpus/HARNESS; what broke it is written beside as crash-*. `all` runs every harness at once, each
-# with its output in build/asan/corpus/HARNESS.log, and fails if one of them does.
+# Builds the libFuzzer harnesses and the plugins that they run, as scripts/sanitize.sh asan does, and runs them: a
+# fixed, repeatable share through ctest, or one or all of them for as long as wanted
+#   scripts/fuzz.sh [HARNESS|all [libFuzzer options]]      e.g. scripts/fuzz.sh gguf -max_total_time=600, or
+#                                                               scripts/fuzz.sh all -max_total_time=3600
+# New inputs of the second form gather in build/asan/corpus/HARNESS; what broke it is written beside as crash-*. `all`
+# runs every harness at once, each with its output in build/asan/corpus/HARNESS.log, and fails if one of them does.
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 run_harness() {

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Holds the tree to .clang-format and .clang-tidy, with the versions of Debian 12's clang 16:
-#   scripts/lint.sh                    the format of every tracked C, C++ and CUDA file, and clang-tidy over all C and C++ but the tests
-#   scripts/lint.sh format [FILE...]   the format alone, of all files or of these, and that intrinsics stand where they belong
-#   scripts/lint.sh tidy [PATH...]     clang-tidy alone, over these folders or over the sources whose paths begin so: apps/
+#   scripts/lint.sh                    the format of every tracked C, C++ and CUDA file, and clang-tidy over all C and
+#                                      C++ but the tests
+#   scripts/lint.sh format [FILE...]   the format alone, of all files or of these, and that intrinsics stand where they
+#                                      belong
+#   scripts/lint.sh tidy [PATH...]     clang-tidy alone, over these folders or over the sources whose paths begin so:
+#                                      apps/
 # Before the commit: scripts/lint.sh format, which .pre-commit-config.yaml runs, takes seconds.
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 

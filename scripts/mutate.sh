@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes the mistakes of tests/mutants one at a time and sees whether the tests that should notice them do:
 #   scripts/mutate.sh [MUTANT...]      all of them without a name
-# Works in a tree of its own, build/mutate or $TENON_MUTATE_DIR, with what is committed or changed here; files that git does not
-# track are not in it. On demand only: every mutant is a build and a run of tests.
+# Works in a tree of its own, build/mutate or $TENON_MUTATE_DIR, with what is committed or changed here; files that git
+# does not track are not in it. On demand only: every mutant is a build and a run of tests.
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 here=$PWD

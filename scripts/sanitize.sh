@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Builds with sanitizers and runs the whole suite under them, with asan also fuzzing's fixed share, or the tests of some folders:
-#   scripts/sanitize.sh [asan] [tsan] [tests/FOLDER...] [ctest options]        e.g. scripts/sanitize.sh asan tests/fuzz tests/unit/file
+# Builds with sanitizers and runs the whole suite under them, with asan also fuzzing's fixed share, or the tests of some
+# folders:
+#   scripts/sanitize.sh [asan] [tsan] [tests/FOLDER...] [ctest options]
+#                                      e.g. scripts/sanitize.sh asan tests/fuzz tests/unit/file
 source "$(dirname "${BASH_SOURCE[0]}")/lib/common.sh"
 
 install_packages build test

@@ -28,7 +28,8 @@ DEFINED = re.compile(r"^(?:template <.*>\s*)?(?:(?:class|struct|union|enum|enum 
 CONSTANT = re.compile(r"\b(k[A-Z]\w*) ?(?==|\[)")
 OF_THE_WHOLE_FILE = re.compile(r"^\s*(?:using namespace|#define) .*", re.M)
 INCLUDED = re.compile(r'^#include "(.*)"$', re.M)
-# The build has a file for each instruction set that includes a kernel's source. One of them is looked at, the last of these.
+# The build has a file for each instruction set that includes a kernel's source. One of them is looked at, the last of
+# these.
 INSTRUCTION_SETS = ("scalar", "avx2", "avx_vnni", "avx512", "avx512_bf16", "avx512_vbmi", "avx512_vnni")
 
 

@@ -93,7 +93,7 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
   for (size_t i = 0; i < choices_.size() && !sizes.empty(); ++i) choices_[i].prompt_tokens = sizes[i / n_];
 }
 
-// ---- log probabilities -----------------------------------------------------------------------------------------------
+// ---- log probabilities ----------------------------------------------------------------------------------------------
 
 // Returns a token's name in OpenAI's older interface: its text, or its bytes if they are no text.
 std::string Answer::token_name(int32_t id) const {
@@ -144,7 +144,7 @@ json::value Answer::take_logprobs(Choice& choice) const {
                       {"text_offset", std::exchange(choice.offsets, {})}};
 }
 
-// ---- objects ---------------------------------------------------------------------------------------------------------
+// ---- objects --------------------------------------------------------------------------------------------------------
 
 json::object Answer::begin(const char* object) const {
   return {{"id", head_.id},

@@ -48,7 +48,7 @@ Driver::Driver(Engine& engine, Metrics& metrics, Options options)
                     static_cast<double>(engine.pipeline().capacity())),
       pages_(free_pages(engine)) {}
 
-// ---- by any thread ---------------------------------------------------------------------------------------------------
+// ---- by any thread --------------------------------------------------------------------------------------------------
 
 unsigned Driver::retry_after() const {
   constexpr double kMost = 60;
@@ -208,7 +208,7 @@ bool Driver::closed() const {
   return closed_;
 }
 
-// ---- by the thread that steps ----------------------------------------------------------------------------------------
+// ---- by the thread that steps ---------------------------------------------------------------------------------------
 
 void Driver::run(const std::function<void()>& beat) {
   while (true) {

@@ -1,5 +1,5 @@
-// `tenon plugin new` writes the smallest plugin of a kind, under a name of one's own, as a project that builds against the
-// installed Tenon. All text comes from the installed templates (sdk/template in the source tree):
+// `tenon plugin new` writes the smallest plugin of a kind, under a name of one's own, as a project that builds against
+// the installed Tenon. All text comes from the installed templates (sdk/template in the source tree):
 //   <kind>/<template>.cc, .cu   the component in C++, and for CUDA; c/<kind>/<template>.c in C
 //   <kind>/pipeline.toml        the part of a pipeline that uses it, where `[kind] use = "name"` is not it
 //   project/                    what every project has

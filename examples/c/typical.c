@@ -1,6 +1,6 @@
-/* sampler.acme.typical: locally typical sampling (Meister, Pimentel, Wiher, Cotterell: "Locally Typical Sampling", TACL 2023,
- * arXiv:2202.00666).  Of the tokens whose information -log p lies nearest to the distribution's entropy it keeps as many as
- * have the probability `p` together.  A plugin in plain C11: this file and the C headers are all of it. */
+/* sampler.acme.typical: locally typical sampling (Meister, Pimentel, Wiher, Cotterell: "Locally Typical Sampling", TACL
+ * 2023, arXiv:2202.00666).  Of the tokens whose information -log p lies nearest to the distribution's entropy it keeps
+ * as many as have the probability `p` together.  A plugin in plain C11: this file and the C headers are all of it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

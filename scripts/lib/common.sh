@@ -37,7 +37,8 @@ install_packages() {
   rm -f "$log"
 }
 
-# configure PRESET [OPTION...]: a compiler cache is taken up by a fresh build folder only, for it would rebuild an old one.
+# configure PRESET [OPTION...]: a compiler cache is taken up by a fresh build folder only, for it would rebuild an old
+# one.
 configure() {
   local preset=$1
   shift
@@ -47,7 +48,8 @@ configure() {
   cmake --preset "$preset" "$@" >&2
 }
 
-# find_gpu ELSE: sets gpu to its name; to nothing, and says why and what follows, where there is none that the build can use.
+# find_gpu ELSE: sets gpu to its name; to nothing, and says why and what follows, where there is none that the build can
+# use.
 find_gpu() {
   local why
   gpu=$(nvidia-smi -L 2>/dev/null | sed -n '1s/ (UUID.*//p') || true

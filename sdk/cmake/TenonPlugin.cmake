@@ -1,17 +1,18 @@
 # tenon_add_plugin(KIND attention NAME flash [DEVICE cpu] SOURCES cpu.cc
 #                  [AVX2 a.cc] [AVX_VNNI b.cc] [AVX512 c.cc] [AVX512_VNNI d.cc] [AVX512_BF16 e.cc] [AVX512_VBMI f.cc]
 #                  [LIBRARIES ...])
-# makes <plugins>/attention/flash.cpu.so. Sources named under an instruction set are compiled for it; the plugin chooses at run
-# time by tenon_device.isa, so they must define nothing that another source could pick up instead of its own (no inline
-# functions outside an anonymous namespace).
+# makes <plugins>/attention/flash.cpu.so. Sources named under an instruction set are compiled for it; the plugin chooses
+# at run time by tenon_device.isa, so they must define nothing that another source could pick up instead of its own (no
+# inline functions outside an anonymous namespace).
 # tenon_add_kernels(target kernels.cc SCALAR [AVX2] [AVX_VNNI] [AVX512] [AVX512_VNNI] [AVX512_BF16] [AVX512_VBMI])
-# compiles one source once for each instruction set, with TENON_ISA as its name in small letters (scalar, avx2, avx_vnni, ...):
-# a namespace for what the source defines.
-# tenon_add_objects(target [DEVICE cpu] SOURCES ... [AVX2 ...] [AVX_VNNI ...] [AVX512 ...] [AVX512_VNNI ...] [AVX512_BF16 ...]
-#                   [AVX512_VBMI ...])
-# compiles what several plugins share once, as a plugin's sources are; a plugin names $<TARGET_OBJECTS:target> among its own.
-# DEVICE cuda: a project that has enabled CUDA and found CUDAToolkit; without it the plugin is left out. The library links the
-# shared CUDA runtime, and the SDK's tenon/cuda/ headers are at hand.
+# compiles one source once for each instruction set, with TENON_ISA as its name in small letters (scalar, avx2,
+# avx_vnni, ...): a namespace for what the source defines.
+# tenon_add_objects(target [DEVICE cpu] SOURCES ... [AVX2 ...] [AVX_VNNI ...] [AVX512 ...] [AVX512_VNNI ...]
+#                   [AVX512_BF16 ...] [AVX512_VBMI ...])
+# compiles what several plugins share once, as a plugin's sources are; a plugin names $<TARGET_OBJECTS:target> among its
+# own.
+# DEVICE cuda: a project that has enabled CUDA and found CUDAToolkit; without it the plugin is left out. The library
+# links the shared CUDA runtime, and the SDK's tenon/cuda/ headers are at hand.
 
 # CMake 3.25 does not know that nvcc takes C++20.
 if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
@@ -48,7 +49,8 @@ function(tenon_add_kernels target source)
     set(generated ${CMAKE_CURRENT_BINARY_DIR}/${target}/${name}.${namespace}.cc)
     file(CONFIGURE OUTPUT ${generated} CONTENT "#define TENON_ISA ${namespace}\n#include \"${path}\"\n" @ONLY)
     tenon_isa_sources(${isa} ${generated})
-    if(isa STREQUAL SCALAR)  # -O3 would take twice as long to unroll what is there for old processors and as a reference
+    # -O3 would take twice as long to unroll what is there for old processors and as a reference.
+    if(isa STREQUAL SCALAR)
       set_source_files_properties(${generated} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O2> SKIP_PRECOMPILE_HEADERS ON)
     endif()
     target_sources(${target} PRIVATE ${generated})
@@ -56,7 +58,8 @@ function(tenon_add_kernels target source)
   target_include_directories(${target} PRIVATE ${folder})
 endfunction()
 
-# The arguments of tenon_add_plugin and tenon_add_objects, as arg_*. Ends the caller where they ask for CUDA and there is no compiler.
+# The arguments of tenon_add_plugin and tenon_add_objects, as arg_*. Ends the caller where they ask for CUDA and there
+# is no compiler.
 macro(tenon_parse_sources)
   cmake_parse_arguments(arg "NO_INSTALL" "KIND;NAME;DEVICE;TARGET;OUTPUT" "SOURCES;AVX2;AVX_VNNI;AVX512;AVX512_VNNI;AVX512_BF16;AVX512_VBMI;LIBRARIES"
     ${ARGN})
@@ -68,7 +71,8 @@ macro(tenon_parse_sources)
   endif()
 endmacro()
 
-# A library of this type (MODULE or OBJECT) of the caller's arg_SOURCES and those of arg_AVX2 and so on, compiled for a plugin of arg_DEVICE.
+# A library of this type (MODULE or OBJECT) of the caller's arg_SOURCES and those of arg_AVX2 and so on, compiled for a
+# plugin of arg_DEVICE.
 function(tenon_add_compiled target type)
   tenon_isa_sources(AVX2 ${arg_AVX2} AVX_VNNI ${arg_AVX_VNNI} AVX512 ${arg_AVX512} AVX512_VNNI ${arg_AVX512_VNNI} AVX512_BF16 ${arg_AVX512_BF16}
     AVX512_VBMI ${arg_AVX512_VBMI})

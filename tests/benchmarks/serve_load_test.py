@@ -108,7 +108,8 @@ class ServeLoad(unittest.TestCase):
         with StandIn() as server:
             done, result = self.load(server.url, "--requests", 3, "--prompt-tokens", 2, "--new-tokens", 6)
         self.assertEqual(done.returncode, 0, done.stderr)
-        # The server waits before each piece, so nothing can be sooner; only the last times are bounded from above, by the whole run.
+        # The server waits before each piece, so nothing can be sooner; only the last times are bounded from above, by
+        # the whole run.
         self.assertGreaterEqual(result["first_token_ms"]["median"], 1e3 * WAIT)
         self.assertGreaterEqual(result["answer_ms"]["median"], 6e3 * WAIT)
         self.assertLessEqual(result["answer_ms"]["p99"], 1e3 * result["seconds"])

@@ -20,7 +20,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 VOCABULARY = 16384
 SIZES = {"100m": dict(hidden_size=768, intermediate_size=2048, num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=4),
          "tiny": dict(hidden_size=256, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4)}
-CONTEXT, BATCH, HIGHEST_RATE, WARM_UP = 512, 64, 1e-3, 0.05  # tokens, windows a step, of AdamW, the share of time in which the rate rises
+# tokens, windows a step, of AdamW, the share of time in which the rate rises
+CONTEXT, BATCH, HIGHEST_RATE, WARM_UP = 512, 64, 1e-3, 0.05
 SCORED_BYTES, CALIBRATION_BYTES = 60_000, 400_000
 
 

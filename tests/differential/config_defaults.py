@@ -10,8 +10,8 @@ import tomllib
 ROOT = pathlib.Path(__file__).parents[2]
 FILE = pathlib.Path(__file__).parent / "data" / "config_defaults.json"
 
-# No family has a default for these. Heads are a multiple of every default of num_key_value_heads, and there are more layers than
-# max_window_layers says.
+# No family has a default for these. Heads are a multiple of every default of num_key_value_heads, and there are more
+# layers than max_window_layers says.
 NEEDED = dict(num_hidden_layers=30, hidden_size=1024, intermediate_size=72, num_attention_heads=64, vocab_size=260)
 
 

@@ -19,8 +19,8 @@ BASES = ["llama-bpe", "llama2", "steps"]
 SECTIONS = ["normalizer", "pre_tokenizer", "decoder", "post_processor"]
 TEXTS = ["", " ", "Hello, world!", "  two  spaces\n\n\tand a tab ", "I'm 12345 $7.50 #x, caf\u00e9 cafe\u0301 \ufb01ne \u4f60\u597d \U0001f44d",
          "<|im_start|>user <s>x</s>  <unk> y", "AAA aaa Punctuation!!! (a)[b] don't", "\u2581a \u2581\u2581b a\u00a0b"]  # fmt: skip
-# Decoded are the ids that the unchanged vocabulary has for these. Ill-formed bytes, which the engine decodes by Unicode's
-# rule and the package by one of its own, are not asked for.
+# Decoded are the ids that the unchanged vocabulary has for these. Ill-formed bytes, which the engine decodes by
+# Unicode's rule and the package by one of its own, are not asked for.
 DECODED = ["Hello, world! I don't", " caf\u00e9 \u4f60\u597d \U0001f44d  two  spaces\n", "12345 (a)[b]"]
 VALUES = [None, True, False, 1, -1, "", "a", "\u2581", "first", "always", "Removed", "MergedWithNext", [], {}, {"String": "a"},
           {"Regex": "[ab]"}]  # fmt: skip

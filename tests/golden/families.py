@@ -14,7 +14,8 @@ import vocabulary
 from checkpoints import prompts
 from common import DATA, golden_prompts, usable
 
-# What differs from BASE. Sizes are odd on purpose: heads x head_dim is rarely the width, and no width is a power of two.
+# What differs from BASE. Sizes are odd on purpose: heads x head_dim is rarely the width, and no width is a power of
+# two.
 BASE = dict(vocab_size=260, num_hidden_layers=2, hidden_size=48, num_attention_heads=4, num_key_value_heads=2,
             intermediate_size=72, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=0,
             tie_word_embeddings=False)  # fmt: skip

@@ -36,7 +36,8 @@ BITSANDBYTES = {
 FP8, BLOCK = "tiny-fp8-block", 128
 # A scale a matrix, and one of its x, which is rounded: of matrices that share x each has its own.
 FP8_STATIC, X_RANGE = "tiny-ct-fp8-static", dict(q_proj=1, k_proj=0.75, v_proj=0.6, o_proj=1, gate_proj=0.9, up_proj=0.7, down_proj=1)
-# GPTQ's and AWQ's packages need a GPU: their checkpoints are packed here, from what they say of their form. Groups of columns.
+# GPTQ's and AWQ's packages need a GPU: their checkpoints are packed here, from what they say of their form. Groups of
+# columns.
 GPTQ = {
     "tiny-gptq": dict(bits=4, group_size=32, desc_act=True, checkpoint_format="gptq"),
     "tiny-gptq-3bit": dict(bits=3, group_size=64, desc_act=False, checkpoint_format="gptq_v2"),
@@ -47,7 +48,8 @@ COMPRESSED, COMPRESSED_GROUP = "tiny-ct-int4", 32
 FLOAT4 = {"tiny-ct-mxfp4": (MXFP4PackedCompressor, "group", 32), "tiny-ct-nvfp4": (NVFP4PackedCompressor, "tensor_group", 16)}
 # Bits and group of HQQ's layers.
 HQQ = {"tiny-hqq": (4, 32), "tiny-hqq-3bit": (3, 64)}
-# torchao's types that its package quantizes on a CPU; and its int4, which the package only packs and multiplies on a GPU.
+# torchao's types that its package quantizes on a CPU; and its int4, which the package only packs and multiplies on a
+# GPU.
 TORCHAO_GROUP = 32
 TORCHAO = {
     "tiny-torchao-int8": Int8WeightOnlyConfig(),

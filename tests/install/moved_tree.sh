@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# moved_tree.sh CMAKE BUILD SOURCE COMPILER: installs the build, moves the tree, and uses it from there, with nothing else of
-# Tenon at hand: the program, a plugin of a stranger's, a program that embeds the engine.
+# moved_tree.sh CMAKE BUILD SOURCE COMPILER: installs the build, moves the tree, and uses it from there, with nothing
+# else of Tenon at hand: the program, a plugin of a stranger's, a program that embeds the engine.
 set -euo pipefail
 cmake=$1 build=$2 source=$3 compiler=$4
 umask 022

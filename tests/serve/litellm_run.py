@@ -15,8 +15,8 @@ os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network 
 
 import litellm
 
-# litellm leaves streams open that have ended. If they are collected while its connections are locked (httpcore), the thread
-# waits for itself.
+# litellm leaves streams open that have ended. If they are collected while its connections are locked (httpcore), the
+# thread waits for itself.
 gc.disable()
 
 from server import Server, make_model

@@ -3,8 +3,8 @@
 // what stands on the stack are looked at beforehand, so that a mask takes microseconds.
 //
 // Invariants:
-//  - Nothing of a grammar is left out: what XGrammar would only warn of is refused, and so is what it would not even notice
-//    (schema.h).
+//  - Nothing of a grammar is left out: what XGrammar would only warn of is refused, and so is what it would not even
+//    notice (schema.h).
 //  - Every call is bounded in time and memory (budget.h).
 //  - A compiled grammar never changes. A matcher belongs to one sequence.
 #include <xgrammar/xgrammar.h>

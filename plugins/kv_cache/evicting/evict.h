@@ -2,11 +2,13 @@
 // on, and which cells the step's rows take. Each device has its own: evict.cc, evict.cu.
 //
 // For each sequence of the step and each KV head by itself:
-//   1. Cells are freed whose position the sequence no longer has: KV_LEN went back (rejected rows), or is 0 (a new sequence).
+//   1. Cells are freed whose position the sequence no longer has: KV_LEN went back (rejected rows), or is 0 (a new
+//      sequence).
 //   2. The softmax weights of the step before are added to the cells' scores and set to 0.
-//   3. If more cells are in use than tokens_kept() says, so many are freed that it is right. The newest `recent` positions are
-//      exempt. The pooled score of another is the largest score of those at most `around` places from it in the order of
-//      positions, exempt ones apart. The least pooled score goes first, of equals the least score, then the oldest.
+//   3. If more cells are in use than tokens_kept() says, so many are freed that it is right. The newest `recent`
+//      positions are exempt. The pooled score of another is the largest score of those at most `around` places from it
+//      in the order of positions, exempt ones apart. The least pooled score goes first, of equals the least score, then
+//      the oldest.
 //   4. Each row takes the first cell that is free.
 //   5. Scores are multiplied by share_kept(): the step's rows take the place of as many that weighed before.
 #pragma once

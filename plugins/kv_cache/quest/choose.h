@@ -9,11 +9,11 @@
 // For a row at position n, in page p = n / page, and a KV head, pages are chosen so:
 //   1. Rows of a sequence that has more than kMostChoosing in the step read everything.
 //   2. Pages p and p - 1 are read.
-//   3. Of the pages before them as many more are read as there is room for: those of the largest sums of the bounds of the query
-//      heads that share the KV head; of equal sums the older page.
-// A row of rule 2 and 3 is at most kMostChoosing - 1 positions after the first row of its sequence in the step, and a page has no
-// fewer cells: so the pages that rule 3 looks at are full, and of old cells alone. What is chosen for a row is therefore the same
-// whether it comes alone or after others, and in whichever branch of a tree.
+//   3. Of the pages before them as many more are read as there is room for: those of the largest sums of the bounds of
+//      the query heads that share the KV head; of equal sums the older page.
+// A row of rule 2 and 3 is at most kMostChoosing - 1 positions after the first row of its sequence in the step, and a
+// page has no fewer cells: so the pages that rule 3 looks at are full, and of old cells alone. What is chosen for a row
+// is therefore the same whether it comes alone or after others, and in whichever branch of a tree.
 //
 // Pages are summarized when they are full, by the step that fills them. Where a step's rows may have been
 // taken back or moved since, the next one makes the summaries of their pages anew: `summarized` has, by

@@ -1,5 +1,6 @@
 // AWQ's form for gemm has a matrix of N rows and K columns in G groups:
-//   qweight i32 (K, N / 8)    codes of 4 bits; a word has those of 8 rows, the first in bits 0 to 3, then 16, 4, 20, 8, 24, ...
+//   qweight i32 (K, N / 8)    codes of 4 bits; a word has those of 8 rows, the first in bits 0 to 3, then from bits 16,
+//                             4, 20, 8, 24, 12 and 28 on
 //   qzeros  i32 (G, N / 8)    zero points, packed alike
 //   scales  f16 (G, N)
 // Weight (n, k) stands for scales[g][n] * (code - zero), g = k / group_size.

@@ -4,7 +4,8 @@
 //     weight.absmax f32 (N K / B)   the scale of each B weights; with double quantization codes u8 of it, and
 //     weight.nested_quant_map f32 (256), weight.nested_absmax f32: a scale is map[code] * nested_absmax[i / b] + offset
 //     weight.quant_map f32 (16)     what codes stand for
-//     weight.quant_state.bitsandbytes__nf4 (or fp4) u8    JSON: blocksize (B), nested_blocksize (b), nested_offset, shape
+//     weight.quant_state.bitsandbytes__nf4 (or fp4) u8
+//                                   JSON: blocksize (B), nested_blocksize (b), nested_offset, shape
 //   int8:
 //     weight i8 (N, K)
 //     SCB f32 (N)                   a weight is weight * SCB / 127

@@ -11,7 +11,8 @@
 //   kHalfZeroPoint  the same                  weight_scale f16 (N, P / G), weight_zero u8 (N, P / G)
 //   kOffset    scale * code + offset          weight_scale f32 (N, P / G), weight_offset f32 (N, P / G)
 //   kExponent  2^(c - 127) * value(code)      weight_scale e8m0 (N, P / G): c
-//   kSixteens  row_scale * s * value(code)    weight_row_scale f32 (N), weight_scale e4m3 (N, P / 16): s, of either half of 32
+//   kSixteens  row_scale * s * value(code)    weight_row_scale f32 (N), weight_scale e4m3 (N, P / 16): s, of either
+//                                             half of 32
 //
 // The codes are a tensor u8 (N, P / 32, 4 bits), or (N, K) in a format of one byte. In memory a row has the scale of
 // the row, if there is one; then, group by group, the group's scale and zero point and its units.

@@ -7,12 +7,12 @@
 // A step is 32 / E codes, one for each field of a word. A word has two steps, or three of 5 bits, from its fields'
 // lowest bits up. What is left of some fields' upper bits makes a step more:
 //
-//   3 and 6 bits   eight steps in three words: the lower 2 E / 8 bits of steps 6 and 7 are in words 0 and 1, their upper ones in
-//                  word 2, those of step 6 first
+//   3 and 6 bits   eight steps in three words: the lower 2 E / 8 bits of steps 6 and 7 are in words 0 and 1, their
+//                  upper ones in word 2, those of step 6 first
 //   5 bits         sixteen steps in five words: bit i of step 15 is in word i
 //
-// Step s has codes 4 s to 4 s + 3 in fields of 8 bits; of 16 bits steps 2 s and 2 s + 1 have codes 4 s and 4 s + 2, 4 s + 1 and
-// 4 s + 3, as rows of x have words (word_place() of tenon/sdk/cpu/row_kernels.h).
+// Step s has codes 4 s to 4 s + 3 in fields of 8 bits; of 16 bits steps 2 s and 2 s + 1 have codes 4 s and 4 s + 2,
+// 4 s + 1 and 4 s + 3, as rows of x have words (word_place() of tenon/sdk/cpu/row_kernels.h).
 //
 // Example: word 0 of 6 bits has, from the lowest bit up, codes 0 and 1, the lower four bits of
 // code 13, and the same of codes 2, 3 and 15.

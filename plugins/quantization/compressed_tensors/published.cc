@@ -1,12 +1,13 @@
 // compressed-tensors stores a matrix of N rows and K columns of b bits so, G groups a row (1 by channel or tensor):
-//   format "pack-quantized":   weight_packed i32 (N, ceil(K b / 32))    2^(b - 1) + q, row after row from the lowest bit on
+//   format "pack-quantized":   weight_packed i32 (N, ceil(K b / 32))    2^(b - 1) + q, row after row, lowest bits first
 //                              weight_shape i64 (2)                     N, K
 //   format "int-quantized":    weight i8 (N, K)      q
 //   both:  weight_scale f16 or bf16 (N, G), or (1) for the whole matrix
-//          weight_zero_point, unless it is symmetric: i8 (N, G), if packed i32 (ceil(N b / 32), G), packed down the columns,
-//                             and i8 (1) for the whole matrix
+//          weight_zero_point, unless it is symmetric: i8 (N, G), if packed i32 (ceil(N b / 32), G), packed down the
+//                             columns, and i8 (1) for the whole matrix
 //          weight_g_idx i32 (K), the group of each column, if activations ordered them
-// A weight stands for scale * (q - zero point); zero points and q are signed. The codes that are held are 2^(b - 1) larger.
+// A weight stands for scale * (q - zero point); zero points and q are signed. The codes that are held are 2^(b - 1)
+// larger.
 #include "../published/compressed_tensors.h"
 #include "../published/description.h"
 #include "../published/grouped.h"

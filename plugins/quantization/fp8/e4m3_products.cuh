@@ -2,9 +2,9 @@
 // Each row of x and of the weights has a scale; sums are in f32. Recorded are
 //   1. round_codes     x to codes, normalized on the way, into a temporary; row_scales where x is codes already
 //   2. unpack_bytes    the packed weights as rows of codes, into a temporary; one op for each part of the site
-//   3. gemm_e4m3       y = sums * (scale of x's row * scale of the weights' row), with the residual; one op for each part
-// Where SILU_MUL, a bias, or a y whose rows cuBLASLt does not write follow, 3 leaves a piece of kSiluPieceRows rows in a
-// temporary, in f16 for SILU_MUL and else in f32, and in turn with it
+//   3. gemm_e4m3       y = sums * (scale of x's row * scale of the weights' row), with the residual; one op a part
+// Where SILU_MUL, a bias, or a y whose rows cuBLASLt does not write follow, 3 leaves a piece of kSiluPieceRows rows in
+// a temporary, in f16 for SILU_MUL and else in f32, and in turn with it
 //   4. silu_mul_rows, silu_codes where y is to be codes, or add_to_sums    makes y of that.
 #pragma once
 

@@ -1,5 +1,6 @@
 // These ops go with products of e4m3 codes on a GPU (e4m3_products.cuh), each at the memory's speed:
-//   round_codes    x, after RMSNorm where that was claimed, as codes with a scale a row      naive twin: round_kernel of cuda.cu
+//   round_codes    x, after RMSNorm where that was claimed, as codes with a scale a row; its naive twin is
+//                  round_kernel of cuda.cu
 //   silu_codes     y = silu(gate) * up as codes with a scale a row (tenon/sdk/linked_rows.h)
 //   row_scales     the scales of such rows side by side
 //   add_to_sums    y = sums + bias + addend
@@ -37,7 +38,7 @@ struct Largest {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// ---- round_codes -------------------------------------------------------------------------------------------------------
+// ---- round_codes ----------------------------------------------------------------------------------------------------
 
 struct RoundCodesArgs {
   uint32_t k, padded;         // numbers of a row of x, and codes of a row of a part: those from k on are zeros
@@ -162,7 +163,7 @@ inline void run_round_codes(const RoundCodesArgs& a, const cuda::Launch& launch)
   run_round_codes_of<float>(a, p, launch);
 }
 
-// ---- silu_codes --------------------------------------------------------------------------------------------------------
+// ---- silu_codes -----------------------------------------------------------------------------------------------------
 
 struct SiluCodesArgs {
   uint32_t columns;          // y has so many columns: whole octets
@@ -221,7 +222,7 @@ inline void run_silu_codes(const SiluCodesArgs& a, const cuda::Launch& launch) {
          launch.ptr<uint8_t>(Operand::kY));
 }
 
-// ---- row_scales --------------------------------------------------------------------------------------------------------
+// ---- row_scales -----------------------------------------------------------------------------------------------------
 
 struct RowScalesArgs {
   uint32_t rows, reserved;
@@ -242,7 +243,7 @@ inline void run_row_scales(const RowScalesArgs& a, const cuda::Launch& launch) {
          launch.ptr<const uint8_t>(Operand::kX), launch.ptr<float>(Operand::kScales));
 }
 
-// ---- add_to_sums -------------------------------------------------------------------------------------------------------
+// ---- add_to_sums ----------------------------------------------------------------------------------------------------
 
 struct AddToSumsArgs {
   uint32_t rows, first_row, columns;  // the live count knows y's first row as first_row

@@ -1,8 +1,8 @@
 // quantization.fp8 has what Schema has, and the matrices of published checkpoints.
-//   quant_method "fp8"                    X.weight e4m3, X.weight_scale, or X.weight_scale_inv a block (DeepSeek's form)
+//   quant_method "fp8"     X.weight e4m3, X.weight_scale, or X.weight_scale_inv a block (DeepSeek's form)
 //   quant_method "compressed-tensors" of format "float-quantized"    X.weight e4m3, X.weight_scale
-// A weight stands for its code's value times the scale, in both names of it. A scale is one number of the matrix (), (1) or
-// (1, 1), one of each row (N) or (N, 1), or one of each block, in f32, f16 or bf16.
+// A weight stands for its code's value times the scale, in both names of it. A scale is one number of the matrix (),
+// (1) or (1, 1), one of each row (N) or (N, 1), or one of each block, in f32, f16 or bf16.
 #pragma once
 
 #include <memory>

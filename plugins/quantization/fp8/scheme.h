@@ -10,7 +10,7 @@
 //   static constexpr bool kCodes                                           whether it has products of codes, and these:
 //   uint32_t code(const Base&, tenon_linear&)                              how Base codes a site
 //   bool multiplies_codes(const Base&, const Products&, uint32_t rows, CodedActivations)
-//                                                                          whether products of so many rows are of codes
+//                                                                          whether so many rows are multiplied as codes
 //   void record_codes(const Site&, const tenon_linear_call&, tenon_tid scales, sdk::Recorder&)    scales: of x, or 0
 #pragma once
 

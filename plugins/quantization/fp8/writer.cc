@@ -1,8 +1,9 @@
 // This writes matrices of N rows and K columns in e4m3 as other programs read them:
-//   blocks   X.weight (N, K), X.weight_scale_inv f32 (ceil(N / 128), ceil(K / 128)): quant_method "fp8", DeepSeek's form
+//   blocks   X.weight (N, K), X.weight_scale_inv f32 (ceil(N / 128), ceil(K / 128)):
+//            quant_method "fp8", DeepSeek's form
 //   tensor   X.weight (N, K), X.weight_scale f32 (1): compressed-tensors' format "float-quantized"
-//   tensor or row with static activations   the same form; of rows X.weight_scale f32 (N, 1); and X.input_scale f32 (1): the
-//                                           largest magnitude of x that calibration saw, over 448
+//   tensor or row with static activations   the same form; of rows X.weight_scale f32 (N, 1); and X.input_scale f32
+//                                           (1): the largest magnitude of x that calibration saw, over 448
 // Embeddings and the head stay as they are, as those programs expect.
 #include "../published/writer.h"
 

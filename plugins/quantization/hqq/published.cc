@@ -1,7 +1,8 @@
-// HQQ's layers write a matrix of N rows and K columns to safetensors so. Groups of G columns are the rows of a matrix (N
-// K / G, G) of codes of b bits, row after row of X; these rows are cut into as many equal stretches as codes fit in an
-// element, and an element has one code of each stretch, the first stretch in the highest bits:
-//   W_q     b = 8, 4, 2, 1: u8 (N K / G / c, G), c = 8 / b codes; b = 3: i32, c = 10 codes, rows filled up to whole tens
+// HQQ's layers write a matrix of N rows and K columns to safetensors so. Groups of G columns are the rows of a matrix
+// (N K / G, G) of codes of b bits, row after row of X; these rows are cut into as many equal stretches as codes fit in
+// an element, and an element has one code of each stretch, the first stretch in the highest bits:
+//   W_q     b = 8, 4, 2, 1: u8 (N K / G / c, G), c = 8 / b codes; b = 3: i32, c = 10 codes,
+//           rows filled up to whole tens
 //   scale, zero   (N K / G, 1) in f32, f16 or bf16
 //   nbits i32, group_size i32, axis i32, shape i64 (2): numbers that say the same; and others about how it was made
 // A weight stands for (code - zero) * scale.

@@ -2,8 +2,8 @@
 // kernels of tenon/cuda/matvec.cuh: sums of integers are exact in each warp, then each warp's sum is rounded to f32 and
 // multiplied by the scale of x. A warp has a sixteenth of k.
 //
-//   c (rows 16, columns 8) += a (rows 16, k 32) b (k 32, columns 8), int8 with int32 sums (mma_int8 of tenon/cuda/mma.cuh,
-//   which says what lane l = 4 g + t holds of a, b and c)
+//   c (rows 16, columns 8) += a (rows 16, k 32) b (k 32, columns 8), int8 with int32 sums (mma_int8 of
+//   tenon/cuda/mma.cuh, which says what lane l = 4 g + t holds of a, b and c)
 //
 // Products do not care which k is called which, so k are permuted as packed.cuh has it: a lane holds k = 8t to 8t + 7
 // of 32, in natural order, and reads 16 bytes of weights and 8 bytes of x for them.

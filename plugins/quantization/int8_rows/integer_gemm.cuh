@@ -3,8 +3,8 @@
 //   2. unpack_bytes    the packed weights in natural order, and their scales, into temporaries
 //   3. gemm_int8       sums in int32, exact, into a temporary, kPieceRows rows at a time
 //   4. scale_rows      y = sum * (scale of x * scale of the weights), with bias, residual or SiLU-multiply
-// 3 and 4 take turns, since the sums of a whole prompt would be the largest activation of all. x, and y after SiLU-multiply,
-// may be halves. The naive twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
+// 3 and 4 take turns, since the sums of a whole prompt would be the largest activation of all. x, and y after
+// SiLU-multiply, may be halves. The naive twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
 #pragma once
 
 #include "integer_format.cuh"

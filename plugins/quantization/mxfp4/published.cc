@@ -1,8 +1,8 @@
 // A matrix of N rows and K columns has floats of four bits, e2m1, two a byte, the first in the lower half:
-//   MXFP4  compressed-tensors, format "mxfp4-pack-quantized"    weight_packed u8 (N, K / 2), weight_scale u8 (N, K / 32)
-//          quant_method "mxfp4"                                 blocks u8 (N, K / 32, 16), scales u8 (N, K / 32)
-//   NVFP4  compressed-tensors, format "nvfp4-pack-quantized"    weight_packed u8 (N, K / 2), weight_scale e4m3 (N, K / 16),
-//                                                               weight_global_scale f32 (1)
+//   MXFP4  compressed-tensors, format "mxfp4-pack-quantized"   weight_packed u8 (N, K / 2), weight_scale u8 (N, K / 32)
+//          quant_method "mxfp4"                                blocks u8 (N, K / 32, 16), scales u8 (N, K / 32)
+//   NVFP4  compressed-tensors, format "nvfp4-pack-quantized"   weight_packed u8 (N, K / 2), weight_scale e4m3
+//                                                              (N, K / 16), weight_global_scale f32 (1)
 // A weight stands for its code's value times 2^(scale - 127), in NVFP4 times scale / global scale.
 #include "../published/compressed_tensors.h"
 #include "../published/description.h"

@@ -1,5 +1,6 @@
 // These are matrices of integers in groups along the row, each with a scale and a zero point: a weight stands for
-// scale * (code - zero). GPTQ, AWQ and compressed-tensors differ in where the numbers lie; the base class does the rest.
+// scale * (code - zero). GPTQ, AWQ and compressed-tensors differ in where the numbers lie; the base class does the
+// rest.
 #pragma once
 
 #include <numeric>

@@ -2,7 +2,8 @@
 // of the largest magnitude are kept (the earlier ones of equals), and become integers of four bits with a scale in fp16
 // for each group of G weights, or for a whole row.
 //
-//   scale = fp16(absmax / 7.5), q = w / scale rounded to nearest (halves to even), within [-8, 7]; a weight is scale * q
+//   scale = fp16(absmax / 7.5), q = w / scale rounded to nearest (halves to even), within [-8, 7];
+//   a weight is scale * q
 //
 //   X.weight_sparse24 uint8 (N, P / 32, 12), X.weight_scale f16 (N, P / G), P = K rounded up to whole groups;
 //   of whole rows P = K rounded up to whole units of 32, and X.weight_scale is f16 (N, 1).

@@ -1,10 +1,11 @@
 // This packed format (tenon/cuda/formats.cuh) has two of every four weights, as codes of 4 bits,
 // q + 8, and columns, for 16 rows and 64 k:
 //
-//   [lane][32 k] u32, of which bits 0-3 and 4-7 are the first codes of row g in the lane's two quads of the 32 k, 8-15 the
-//   same of row g + 8, and the upper half has the second codes: a shift and two masks make an A fragment of a word
-//   [lane] u32, the columns as sparse tensor cores take them (mma_sparse): lanes with t = 0 and 1 have those of the first 32 k,
-//   t = 2 and 3 those of the others, t = 0 and 2 of the first quads of the four lanes, t = 1 and 3 of the second ones
+//   [lane][32 k] u32, of which bits 0-3 and 4-7 are the first codes of row g in the lane's two quads of the 32 k, 8-15
+//   the same of row g + 8, and the upper half has the second codes: a shift and two masks make an A fragment of a word
+//   [lane] u32, the columns as sparse tensor cores take them (mma_sparse): lanes with t = 0 and 1 have those of the
+//   first 32 k, t = 2 and 3 those of the others, t = 0 and 2 of the first quads of the four lanes, t = 1 and 3 of the
+//   second ones
 //
 // Up to 8 rows, and more of sites of few tiles, go to sparse tensor cores, which read columns as they lie here and
 // leave the zeros out. Products of more rows multiply them: a byte permutation makes two registers of an A fragment out

@@ -2,8 +2,9 @@
 //   Int8Tensor                _weight_qdata i8 (N, K), _weight_scale (N, 1), and _weight_zero_point i8 (N, 1), all 0
 //   IntxUnpackedToInt8Tensor  _weight_qdata i8 (N, K), _weight_scale (N, G), _weight_zero_point i8 (N, G)
 //   Int4Tensor                _weight_qdata i8 (N, K / 2), _weight_scale (G, N), _weight_zero_point (G, N), both floats
-// A weight of the first two stands for scale * (q - zero point), and of the third for scale * q + zero point, where a byte has q of two
-// columns, from -8 to 7, the first in the lower half. config.json says which: quant_type's type, and the bits of the second.
+// A weight of the first two stands for scale * (q - zero point), and of the third for scale * q + zero point, where a
+// byte has q of two columns, from -8 to 7, the first in the lower half. config.json says which: quant_type's type, and
+// the bits of the second.
 #include "../published/description.h"
 #include "../published/grouped.h"
 #include "../published/paired.h"

@@ -1,8 +1,8 @@
-// A cluster takes a row. Entries whose numbers differ by a multiple of 4096 (kMostClusterBlocks * kClusterThreads) are a
-// class; a thread has one, or several where the cluster is small.
-//   1. Each thread finds the greatest entry of each of its classes. The k-th largest of those 4096 is a floor: k entries
-//      at least are no less, and few more, since the largest fall into different classes. (Half of k more are let through
-//      if that saves looking closer.)
+// A cluster takes a row. Entries whose numbers differ by a multiple of 4096 (kMostClusterBlocks * kClusterThreads) are
+// a class; a thread has one, or several where the cluster is small.
+//   1. Each thread finds the greatest entry of each of its classes. The k-th largest of those 4096 is a floor: k
+//      entries at least are no less, and few more, since the largest fall into different classes. (Half of k more are
+//      let through if that saves looking closer.)
 //   2. Entries down to the floor are gathered; there are rarely more than a block's shared memory holds.
 //   3. They are sorted, and cut after the ties of the k-th.
 // Without a floor (k is 0 or large), or with too many ties, the whole cluster sorts them in memory.

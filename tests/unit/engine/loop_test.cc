@@ -242,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(
              .rests = true}),
     [](const auto& param) { return std::string(param.param.name); });
 
-// ---- what the cache cannot hold --------------------------------------------------------------------------------------
+// ---- what the cache cannot hold -------------------------------------------------------------------------------------
 
 TEST(FewPages, ASequenceThatDoesNotFitByItselfEndsWithAnErrorAndAlone) {
   const auto engine = open_tiny({"scheduler.use=continuous", "kv_cache.use=few_pages", "kv_cache.pages=6"});
@@ -310,7 +310,7 @@ TEST(Priority, AHigherOneTakesTheSlotOfALowerOne) {
   EXPECT_THAT(order, ::testing::ElementsAre(1, 2, 0));
 }
 
-// ---- programs --------------------------------------------------------------------------------------------------------
+// ---- programs -------------------------------------------------------------------------------------------------------
 
 std::vector<uint32_t> rows_of_programs(const std::vector<std::string>& set) {
   std::vector<uint32_t> rows;

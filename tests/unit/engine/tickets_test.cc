@@ -316,7 +316,7 @@ TEST(Tickets, TotalsAreOfAllStepsAndStatsOfACall) {
   EXPECT_GE(all.decode_seconds, one.decode_seconds);
 }
 
-// ---- a scheduler that breaks its rules -------------------------------------------------------------------------------
+// ---- a scheduler that breaks its rules ------------------------------------------------------------------------------
 
 TEST(WrongScheduler, IsNamedWithTheRuleAndTheEngineStaysUsable) {
   const std::pair<const char*, const char*> rules[] = {
