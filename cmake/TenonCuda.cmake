@@ -3,7 +3,7 @@ option(TENON_CUDA "Build the CUDA components where a CUDA compiler is found" ON)
 set(TENON_CUDA_ARCHITECTURES 90a-real CACHE STRING "GPUs to build for, as CMAKE_CUDA_ARCHITECTURES: 80-real;86-real;89-real;90a-real")
 # Most of the time of compiling kernels goes into optimizing and assembling the many variants of a product. Where kernels are compiled to
 # be checked and not to be run, whoever calls tenon_quick_cuda() leaves both out: targets that it makes afterwards have PTX, hardly optimized.
-option(TENON_CUDA_QUICK "Leave the kernels of most schemes and of tests unoptimized and not assembled, where no GPU runs them" OFF)
+option(TENON_CUDA_QUICK "Leave the kernels of attentions, most schemes and tests unoptimized and not assembled, where no GPU runs them" OFF)
 macro(tenon_quick_cuda)
   if(TENON_CUDA_QUICK AND CMAKE_CUDA_COMPILER)
     list(TRANSFORM TENON_CUDA_ARCHITECTURES REPLACE "-.*" "-virtual" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)

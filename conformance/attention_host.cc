@@ -9,11 +9,13 @@
 #include <numeric>
 
 #include "conformance/rotation.h"
+#include "tenon/core/linked_values.h"
 #include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/cpu/kv_reader.h"
 #include "tenon/sdk/fop.h"
 #include "tenon/sdk/hadamard.h"
 #include "tenon/sdk/kv_layout.h"
+#include "tenon/sdk/linked_rows.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::conformance {
@@ -373,6 +375,7 @@ AttentionHost::Answer AttentionHost::run(const Component& attention, const How& 
   tenon_attn a = layer();
   auto call = sdk::abi_struct<tenon_attn_call>();
   a.pro = call.pro = prologue.chain();
+  a.out_format = how.out_format;
   call.q = queries(host, how);
   const int64_t out_columns = int64_t{c.q_heads} * c.v_dim;
 
@@ -382,9 +385,8 @@ AttentionHost::Answer AttentionHost::run(const Component& attention, const How& 
   auto claim = sdk::abi_struct<tenon_claim>();
   const tenon_kv_format format = format_of(c.codec);
   const tenon_kv_view view = prototype(format);
-  if (table.claim(attention.self(), &a, &view, host.recorder()->bounds, &claim, &why) != TENON_OK) {
-    return {.fault = text};
-  }
+  const tenon_status status = table.claim(attention.self(), &a, &view, host.recorder()->bounds, &claim, &why);
+  if (status != TENON_OK) return {.fault = text, .refused = status == TENON_REFUSED};
   if (claim.pro != prologue.ops.size()) return {.fault = "claims " + std::to_string(claim.pro) + " ops"};
   call.claim = &claim;
   std::vector<std::unique_ptr<Placed>> placed;
@@ -392,14 +394,22 @@ AttentionHost::Answer AttentionHost::run(const Component& attention, const How& 
     placed.push_back(std::make_unique<Placed>(place(host, how)));
     placed.back()->view.format = &placed.back()->format;
     call.kv = &placed.back()->view;
-    call.out = host.strided_output(rows_of_pitch(n, out_columns, out_columns + kGap));
+    call.out = host.strided_output(how.out_format == TENON_F32 ? rows_of_pitch(n, out_columns, out_columns + kGap)
+                                                               : sdk::linked_rows(how.out_format, n, out_columns));
     if (table.record(attention.self(), &a, &call, host.recorder(), &why) != TENON_OK) return {.fault = text};
   }
   Answer answer;
   answer.fault = host.run(how.seed);
   if (!answer.fault.empty()) return answer;
-  answer.out = host.f32(call.out);
-  answer.out.resize(static_cast<size_t>(live * out_columns));
+  if (how.out_format == TENON_F32) {
+    answer.out = host.f32(call.out);
+    answer.out.resize(static_cast<size_t>(live * out_columns));
+  } else {
+    const tenon_tensor left = sdk::linked_rows(how.out_format, n, out_columns);
+    const auto bytes = host.read<std::byte>(call.out);
+    const LinkedValues values(left, bytes.data());
+    for (int64_t i = 0; i < live * out_columns; ++i) answer.out.push_back(values.at(i / out_columns, i % out_columns));
+  }
   for (const tenon_tid plane : {call.kv->k, call.kv->v, call.kv->k_scale, call.kv->v_scale}) {
     if (plane == 0) continue;
     const auto bytes = host.read<uint8_t>(plane);

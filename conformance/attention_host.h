@@ -42,6 +42,7 @@ class AttentionHost {
 
   struct Answer {
     std::string fault = {};           // The run ended with this fault. The other members are valid if it is "".
+    bool refused = false;             // true: the fault is that the attention has refused the case
     std::vector<float> out = {};      // (rows, q_heads, v_dim)
     std::vector<uint8_t> cache = {};  // This holds every byte of keys and values, and of their scales.
   };
@@ -52,6 +53,7 @@ class AttentionHost {
     uint32_t rows_per_seq = 0;             // it is the program's bound; 0 stands for the step's
     uint32_t repeats = 1;                  // The program has the layer so often, each time over its own cache.
     uint64_t seed = 1;
+    tenon_format out_format = TENON_F32;  // the attention leaves its result so (tenon/sdk/linked_rows.h)
   };
   uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }
   uint32_t longest() const { return longest_; }

@@ -9,6 +9,7 @@
 #include "conformance/suites.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/kv_codec.h"
+#include "tenon/sdk/linked_rows.h"
 
 namespace tenon::conformance {
 namespace {
@@ -280,6 +281,40 @@ void reads_views_or_says_why_not(const Subject& subject) {
   }
 }
 
+// The result has in every format that attention leaves the numbers that it has in f32, rounded.
+void leaves_its_result_for_a_product(const Subject& subject) {
+  const std::unique_ptr<Component> attention = subject.open();
+  if (attention->table<tenon_attention>().leaves_links == 0) return;
+  constexpr tenon_format kFormats[] = {TENON_F16 | sdk::kTiled | sdk::kStaggered, TENON_F16 | sdk::kTiled,
+                                       TENON_BF16 | sdk::kTiled, TENON_BF16, TENON_F16};
+  for (const uint32_t sequences : {1, 14, 62, 158, 254}) {
+    for (const uint32_t dim : {64, 96, 128}) {
+      AttentionCase c{.name = std::to_string(sequences) + "_for_a_product",
+                      .q_heads = 8,
+                      .kv_heads = 2,
+                      .k_dim = dim,
+                      .v_dim = dim,
+                      .codec = dim == 96 ? TENON_BF16 : TENON_F16,
+                      .append = true};
+      for (uint32_t s = 0; s < sequences; ++s) c.sequences.push_back({s * 37 % 90, sequences == 1 ? 14U : 1U});
+      const AttentionHost host(c, sequences);
+      const AttentionHost::Answer plain = host.run(*attention);
+      if (!plain.fault.empty()) continue;  // what it takes on is another check
+      for (const tenon_format format : kFormats) {
+        const AttentionHost::Answer left = host.run(*attention, {.out_format = format});
+        if (left.refused) continue;
+        require(left.fault.empty(), left.fault);
+        const double rounding = sdk::element_of(format) == TENON_F16 ? 0x1p-11 : 0x1p-8, least = 0x1p-20;
+        for (size_t i = 0; i < plain.out.size(); ++i) {
+          if (std::abs(left.out[i] - plain.out[i]) <= rounding * std::abs(plain.out[i]) + least) continue;
+          fail(to_string(c) + ": number " + std::to_string(i) + " is left as " + std::to_string(left.out[i]) +
+               ", in f32 it is " + std::to_string(plain.out[i]));
+        }
+      }
+    }
+  }
+}
+
 void prefers_a_format_that_it_reads(const Subject& subject) {
   const std::unique_ptr<Component> attention = subject.open();
   auto format = sdk::abi_struct<tenon_kv_format>();
@@ -312,6 +347,7 @@ std::vector<Check> attention_checks() {
           {"float64", &agrees_with_float64},
           {"a_row_alone", &a_row_alone},
           {"views", &reads_views_or_says_why_not},
+          {"links", &leaves_its_result_for_a_product},
           {"preferred_format", &prefers_a_format_that_it_reads},
           {"refusal", &refuses_what_it_cannot_read}};
 }

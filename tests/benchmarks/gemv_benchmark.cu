@@ -239,7 +239,7 @@ class Chain {
   const Bench& b_;
   float *x_[3] = {}, *norm_ = nullptr;
   uint32_t* live_ = nullptr;
-  static constexpr size_t kZeroedBytes = 4096;
+  static constexpr size_t kZeroedBytes = 8192;
   uint8_t *prepared_ = nullptr, *scratch_ = nullptr, *zeroed_ = nullptr;
   std::vector<uint8_t*> weights_;
   std::vector<float*> scales_;

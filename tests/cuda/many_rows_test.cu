@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "../../core/src/pipeline/linked_values.h"
 #include "scheme_site.h"
+#include "tenon/core/linked_values.h"
 
 namespace tenon::test {
 namespace {
@@ -202,9 +202,11 @@ TEST_P(ManyRows, PassThroughANormTiled) {
         if (!second.takes(rows, link, TENON_F32) || !first.takes(rows, TENON_F32, link)) continue;
         SCOPED_TRACE(testing::Message() << rows << " rows of " << width << ", format " << link);
         ++linked;
-        // Some rows are changed little by the product, some grow a thousandfold.
+        // Some rows are changed little by the product, some grow a thousandfold, and one is no numbers: it stays so, alone.
         std::vector<float> x = random_values(static_cast<size_t>(rows * first.k()), rows);
         for (size_t i = 0; i < x.size(); ++i) x[i] *= std::exp2(static_cast<float>(i / first.k() % 5) * 3 - 8);
+        constexpr size_t kNanRow = 2;
+        std::fill_n(x.begin() + kNanRow * first.k(), first.k(), std::numeric_limits<float>::quiet_NaN());
         const uint32_t live = rows - 5;
         const auto run = [&](bool through_link, CudaRecorder::Mode mode) {
           CudaRecorder host(CudaRecorder::bounds(rows));
@@ -225,11 +227,26 @@ TEST_P(ManyRows, PassThroughANormTiled) {
           const auto [beside, got] = run(true, mode);
           const auto columns = static_cast<size_t>(second.width());
           float most = 0;
-          for (size_t i = 0; i < live * columns; ++i) most = std::max(most, std::abs(want[i]));
+          const auto is_number = [](size_t row, float v) {
+            EXPECT_EQ(std::isnan(v), row == kNanRow);
+            return row != kNanRow;
+          };
+          for (size_t i = 0; i < live * columns; ++i) {
+            if (is_number(i / columns, want[i])) most = std::max(most, std::abs(want[i]));
+          }
+          // Plain products of 16 rows may be those of matvec.cuh, which rounds x otherwise.
+          const float rounding = rows == 16 ? static_cast<float>(many_rows_tolerance()) : 1e-5F;
+          float largest = 0;
           for (size_t i = 0; i < live * static_cast<size_t>(width); ++i) {
-            ASSERT_NEAR(beside[i], plain[i], 1e-5F * (1 + std::abs(plain[i]))) << "element " << i;
+            if (is_number(i / width, plain[i])) largest = std::max(largest, std::abs(plain[i]));
+          }
+          for (size_t i = 0; i < live * static_cast<size_t>(width); ++i) {
+            if (!is_number(i / width, beside[i])) continue;
+            ASSERT_NEAR(beside[i], plain[i], rounding * (1 + (rows == 16 ? largest : std::abs(plain[i]))))
+                << "element " << i;
           }
           for (size_t i = 0; i < live * columns; ++i) {
+            if (!is_number(i / columns, got[i])) continue;
             ASSERT_NEAR(got[i], want[i], static_cast<float>(many_rows_tolerance()) * most)
                 << "row " << i / columns << ", column " << i % columns;
           }

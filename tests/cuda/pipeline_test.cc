@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
 #include <cstdlib>
@@ -14,6 +15,7 @@
 #include "support/out_of_memory.h"
 #include "support/pipelines.h"
 #include "tenon/core/quantize.h"
+#include "tenon/sdk/linked_rows.h"
 
 namespace tenon {
 namespace {
@@ -268,6 +270,54 @@ TEST_F(CudaPipeline, LongPromptsPassHalvesFromSiluToTheNextProduct) {
     ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
     EXPECT_EQ(got.tokens[0], want.tokens[0]) << dtype;
     EXPECT_NEAR(got.logprobs[0].value, want.logprobs[0].value, error) << dtype;
+  }
+}
+
+// Returns how many ops of that name have a tensor of tiled rows (tenon/sdk/linked_rows.h), in all programs.
+size_t ops_with_tiled_rows(const Engine& engine, const std::string& name) {
+  size_t found = 0;
+  for (const Program* program : engine.pipeline().programs()) {
+    for (const ProgramOp& op : program->ops()) {
+      const auto tiled = [&](const tenon_operand& o) { return sdk::is_tiled(program->tensor(o.tensor).view); };
+      found += op.name == name && std::ranges::any_of(op.operands, tiled) ? 1 : 0;
+    }
+  }
+  return found;
+}
+
+// On Hopper a step of so many sequences leaves rows as the next product multiplies them: after attention, after silu, and
+// beside the residual for the norms.
+TEST_F(CudaPipeline, ManySequencesPassHalvesBetweenAllProductsOfALayer) {
+  for (const uint32_t sequences : {16u, 40u}) {
+    std::vector<Request> requests(sequences, request(4));
+    for (size_t i = 0; i < requests.size(); ++i) {
+      requests[i].tokens.resize(1 + i % 7);
+      requests[i].tokens[0] = static_cast<int32_t>(3 + i * 5);
+      requests[i].logprobs = true;
+    }
+    const auto engine = [&](const std::string& device, const std::string& scheme) {
+      EngineOptions options{.config = "synthetic:llama-3.2-1b", .plugin_dirs = {plugins()}};
+      options.sequences = sequences;
+      options.set = {"device.use=" + device, "quantization.use=" + scheme, "scheduler.use=lockstep",
+                     "model.layers=2",       "kv_cache.capacity=32",       "kv_cache.format=fp16",
+                     "sampler.chain=[]",     "sampler.select=greedy"};
+      return Engine::open(options);
+    };
+    for (const char* scheme : {"int8wo", "int4wo", "none"}) {
+      SCOPED_TRACE(scheme + (" with " + std::to_string(sequences)) + " sequences");
+      const auto gpu = engine("cuda", scheme);
+      if (ops_with_tiled_rows(*gpu, "tile_gemm") != 0) {
+        EXPECT_GE(ops_with_tiled_rows(*gpu, "attention"), 2U);
+      }
+      const std::vector<Result> got = gpu->generate(requests), want = engine("cpu", scheme)->generate(requests);
+      for (uint32_t i = 0; i < sequences; ++i) {
+        ASSERT_EQ(got[i].logprobs.size(), 4U);
+        for (size_t t = 0; t < 4; ++t) {
+          EXPECT_NEAR(got[i].logprobs[t].value, want[i].logprobs[t].value, 5e-2) << "sequence " << i << " token " << t;
+          if (got[i].tokens[t] != want[i].tokens[t]) break;  // what follows has another beginning
+        }
+      }
+    }
   }
 }
 

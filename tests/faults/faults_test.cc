@@ -28,7 +28,7 @@
 namespace tenon::faults {
 namespace {
 
-constexpr size_t kCallers = 400;
+constexpr size_t kCallers = 150;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr size_t kShare = 16;
 #else

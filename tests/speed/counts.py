@@ -12,8 +12,8 @@ programs: what `tenon inspect --program` says, added up by component and op: fro
 instruction set and the threads are stated, so that every machine counts the same.
 kernels: read from the cubins that cuobjdump takes out of the libraries (tests/speed/requirements.txt has it). The code depends on the
 CUDA compiler and on the GPU, so another release or architecture than the recorded one compares nothing, and neither does a build
-without CUDA or without optimization, whose NVCC is "". Of a build with TENON_CUDA_QUICK (--quick) schemes that were not
-assembled are left out.
+without CUDA or without optimization, whose NVCC is "". Of a build with TENON_CUDA_QUICK (--quick) attentions and schemes that
+were not assembled are left out.
 """
 import collections
 import json
@@ -182,7 +182,7 @@ def main():
         return NOTHING_COMPARED
     if quick:
         assembled = {row[0] for row in rows}
-        before = [row for row in before if row[0] in assembled or not row[0].startswith("quantization.")]
+        before = [row for row in before if row[0] in assembled or not row[0].startswith(("attention.", "quantization."))]
     if before == rows:
         return 0
     for sign, ours, theirs in (("-", before, rows), ("+", rows, before)):

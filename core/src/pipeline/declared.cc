@@ -83,7 +83,7 @@ tenon_kv_geometry kv_geometry_of(const AttentionDecl& d) {
   return g;
 }
 
-tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro) {
+tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro, tenon_format out_format) {
   auto a = sdk::abi_struct<tenon_attn>();
   a.q_heads = d.q_heads;
   a.kv_heads = d.kv_heads;
@@ -92,6 +92,7 @@ tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro) {
   a.window = d.window;
   a.scale = d.scale;
   a.softcap = d.softcap;
+  a.out_format = out_format;
   a.pro = pro.get();
   return a;
 }
@@ -208,7 +209,7 @@ VectorId Declared::table(std::string path, int64_t rows, int64_t columns, std::f
 
 LayerId Declared::attention(AttentionDecl decl) {
   decl.cache_layer = static_cast<uint32_t>(layers.size());
-  layers.push_back({.decl = std::move(decl), .cache = {}, .claims = {}});
+  layers.push_back({.decl = std::move(decl), .cache = {}, .claims = {}, .out_formats = {}});
   return static_cast<LayerId>(layers.size() - 1);
 }
 

@@ -79,10 +79,11 @@ tenon_format format_of(const std::vector<tenon_format>& formats, size_t shape);
 
 struct AttentionLayer {
   AttentionDecl decl;
-  SiteId qkv = 0;                   // its y is Q, K, V heads in order; then come `heads`, then the cache's append
-  tenon_kv_view cache{};            // the prototype that the cache gave for the layer
-  std::vector<tenon_claim> claims;  // one for each program shape
-  bool dequant = false;             // reads a copy of the cache in its preferred format
+  SiteId qkv = 0;                         // its y is Q, K, V heads in order; then come `heads`, then the cache's append
+  tenon_kv_view cache{};                  // the prototype that the cache gave for the layer
+  std::vector<tenon_claim> claims;        // one for each program shape
+  bool dequant = false;                   // reads a copy of the cache in its preferred format
+  std::vector<tenon_format> out_formats;  // see format_of()
 
   // The cache chooses for each row of a step what it sees.
   bool chooses() const { return cache.most_spans != 0; }
@@ -96,7 +97,7 @@ struct RowOps {
 
 tenon_kv_geometry kv_geometry_of(const AttentionDecl& d);
 // `pro` has the ops that are left for the attention; it outlives the result.
-tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro);
+tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro, tenon_format out_format = TENON_F32);
 
 // These are the page tables of layers that share theirs.
 struct KvTable {

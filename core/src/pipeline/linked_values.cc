@@ -1,4 +1,4 @@
-#include "linked_values.h"
+#include "tenon/core/linked_values.h"
 
 #include <cmath>
 #include <cstring>

@@ -5,9 +5,9 @@
 #include <optional>
 
 #include "../config/findings.h"
-#include "linked_values.h"
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
+#include "tenon/core/linked_values.h"
 
 namespace tenon {
 namespace {

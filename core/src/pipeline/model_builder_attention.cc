@@ -81,10 +81,11 @@ tenon_tid ModelBuilder::record_attention(AttentionLayer& layer, tenon_tid y, ten
   if (layer.dequant) view = record_cache_copy(layer);
   enter(d.path, attention.id(), d.layer);
   read_heads_.push_back({&layer, y});
-  const tenon_attn a = attention_of(d, pro);
+  const tenon_format out_format = format_of(layer.out_formats, shape_);
+  const tenon_attn a = attention_of(d, pro, out_format);
   auto call = sdk::abi_struct<tenon_attn_call>();
   call.q = columns_of(y, 0, int64_t{d.q_heads} * d.k_dim);
-  call.out = new_rows(int64_t{d.q_heads} * d.v_dim, d.path);
+  call.out = new_rows(int64_t{d.q_heads} * d.v_dim, d.path, out_format);
   call.kv = &view;
   call.pro = pro.get();
   call.claim = &layer.claims[shape_];

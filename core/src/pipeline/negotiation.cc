@@ -1,4 +1,5 @@
-// A negotiation asks about caches, then sites with their schemes, then the formats between sites, then attentions.
+// A negotiation asks about caches, then sites with their schemes, then the formats between sites, then attentions and the formats
+// that they leave.
 //
 // The order follows from what each answer depends on. The cache's view says whether keys are kept before or after rope,
 // and so whether the append stands before the ROPE in the chain of Q, K and V; schemes are offered that chain;
@@ -42,7 +43,7 @@ std::string formats_of(const Site& site, const SiteGroup& group) {
   return formats;
 }
 
-// These are formats of activations between two products (tenon/sdk/linked_rows.h), the best first.
+// These are formats of activations before a product (tenon/sdk/linked_rows.h), the best first.
 constexpr tenon_format kLinkFormats[] = {TENON_F16 | sdk::kTiled | sdk::kStaggered,
                                          TENON_F16 | sdk::kTiled,
                                          TENON_BF16 | sdk::kTiled,
@@ -74,7 +75,7 @@ void Negotiation::run(const Observed& observed, const ProductLinks& links) {
   negotiate_caches();
   negotiate_sites(observed);
   negotiate_formats(links);
-  negotiate_attentions();
+  negotiate_attentions(links);
 }
 
 void Negotiation::refuse(const std::string& path, const std::string& reason) {
@@ -173,19 +174,26 @@ void Negotiation::negotiate_formats(const ProductLinks& links) {
   }
 }
 
-// The first product does all that stands after it, and the second all that stands before it: nothing, or a norm.
-bool Negotiation::claims_for_link(const Site& from, const Site& to, size_t shape, bool normed) const {
-  const auto claims_of = [&](const SiteGroup& group) { return group.claims.size() == shapes_.size(); };
-  const bool whole = from.groups.size() == 1 && !from.groups.front().apart && claims_of(from.groups.front()) &&
-                     from.groups.front().claims[shape].epi == from.groups.front().offered.size();
-  if (!whole || observed_.contains(&to) || !std::ranges::all_of(to.groups, claims_of)) return false;
+bool Negotiation::has_claims(const SiteGroup& group) const {
+  return group.claims.size() == shapes_.size();
+}
+
+bool Negotiation::does_all_after(const Site& from, size_t shape) const {
+  const SiteGroup& group = from.groups.front();
+  return from.groups.size() == 1 && !group.apart && has_claims(group) &&
+         group.claims[shape].epi == group.offered.size();
+}
+
+bool Negotiation::does_all_before(const Site& to, size_t shape, bool normed) const {
+  const auto claimed = [&](const SiteGroup& group) { return has_claims(group); };
+  if (observed_.contains(&to) || !std::ranges::all_of(to.groups, claimed)) return false;
   if (!normed) return to.before.empty();
   return to.before.size() == 1 && to.before.front().fop.id == TENON_F_RMSNORM &&
          std::ranges::all_of(to.groups, [&](const SiteGroup& group) { return group.claims[shape].pro == 1; });
 }
 
 tenon_format Negotiation::format_between(const Site& from, const Site& to, size_t shape, bool normed) {
-  if (!claims_for_link(from, to, shape, normed)) return TENON_F32;
+  if (!does_all_after(from, shape) || !does_all_before(to, shape, normed)) return TENON_F32;
   for (const tenon_format link : kLinkFormats) {
     if (normed && !sdk::is_tiled(link)) continue;
     const tenon_format format = link | (normed ? sdk::kNormed : 0);
@@ -300,12 +308,17 @@ void Negotiation::note_group(const Site& site, const SiteGroup& group, bool atte
   note(site.groups.size() == 1 ? site.decl.path : site.decl.mats[group.mats.front()].path, text);
 }
 
-void Negotiation::negotiate_attentions() {
-  for (AttentionLayer& layer : declared_.layers) negotiate_attention(layer, declared_.sites[layer.qkv]);
+void Negotiation::negotiate_attentions(const ProductLinks& links) {
+  for (LayerId id = 0; id < declared_.layers.size(); ++id) {
+    AttentionLayer& layer = declared_.layers[id];
+    const auto link = links.attended.find(id);
+    const Site* const to = link == links.attended.end() ? nullptr : &declared_.sites[link->second];
+    negotiate_attention(layer, declared_.sites[layer.qkv], to);
+  }
   throw_refusals();
 }
 
-void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv) {
+void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv, const Site* to) {
   const AttentionDecl& d = layer.decl;
   const std::string id = components_.attention.id();
   const OpChain& ops = qkv.after;
@@ -326,6 +339,8 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv) {
                     id + " does not turn queries itself, and " + components_.kv_cache.id() + " keeps keys before rope");
     }
     layer.claims.push_back(*claim);
+    layer.out_formats.push_back(to == nullptr ? tenon_format{TENON_F32}
+                                              : format_left(layer, *to, ChainView(ops, offered), shape));
     if (shape == 0) note_attention(layer, ops, taken, claim->pro);
   }
 }
@@ -340,6 +355,27 @@ std::optional<tenon_claim> Negotiation::claim_of_attention(AttentionLayer& layer
   if (status == TENON_OK) return claim;
   if (status != TENON_REFUSED) call.check(status);
   return claim_over_copy(layer, pro, shape, call.text());
+}
+
+tenon_format Negotiation::format_left(const AttentionLayer& layer, const Site& to, const ChainView& pro, size_t shape) {
+  const Instance& attention = components_.attention;
+  const auto& table = attention.table<tenon_attention>();
+  if (table.leaves_links == 0 || layer.dequant || !does_all_before(to, shape, false)) return TENON_F32;
+  for (const tenon_format format : kLinkFormats) {
+    if (!sdk::has_linked_rows(format, shapes_[shape].rows, to.decl.columns) ||
+        !takes_formats(to, shape, format, TENON_F32)) {
+      continue;
+    }
+    const tenon_attn a = attention_of(layer.decl, pro, format);
+    auto claim = sdk::abi_struct<tenon_claim>();
+    Call call(attention, "claim");
+    const tenon_status status = table.claim(attention.self(), &a, &layer.cache, &shapes_[shape], &claim, call.why());
+    if (status == TENON_REFUSED) continue;
+    call.check(status);
+    const tenon_claim& made = layer.claims[shape];
+    if (claim.pro == made.pro && claim.variant == made.variant) return format;
+  }
+  return TENON_F32;
 }
 
 std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, const ChainView& pro, size_t shape,

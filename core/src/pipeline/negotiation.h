@@ -51,7 +51,7 @@ class Negotiation {
   // These are the stages of run(). Each asks about all layers or sites; refusals that it leaves end run() after it.
   void negotiate_caches();
   void negotiate_sites(const Observed& observed);
-  void negotiate_attentions();
+  void negotiate_attentions(const ProductLinks& links);
   void throw_refusals();
   void refuse(const std::string& path, const std::string& reason);
 
@@ -69,14 +69,20 @@ class Negotiation {
   // what the first leaves beside y for the norm before the second.
   void negotiate_formats(const ProductLinks& links);
   tenon_format format_between(const Site& from, const Site& to, size_t shape, bool normed);
-  bool claims_for_link(const Site& from, const Site& to, size_t shape, bool normed) const;
+  // Says whether the product does all that stands after it, and whether the other one does all before it: nothing, or a norm.
+  bool does_all_after(const Site& from, size_t shape) const;
+  bool does_all_before(const Site& to, size_t shape, bool normed) const;
+  bool has_claims(const SiteGroup& group) const;
   // Says whether the schemes of all the site's groups claim the same as before when x and y have these formats.
   bool takes_formats(const Site& site, size_t shape, tenon_format x, tenon_format y);
   // If it `attends`, what stands after the site is noted with its attention, unless a scheme takes it.
   void note_site(const Site& site, bool attends);
   void note_group(const Site& site, const SiteGroup& group, bool attends);
 
-  void negotiate_attention(AttentionLayer& layer, const Site& qkv);
+  // `to` is the product that alone reads the result; nullptr: there is none.
+  void negotiate_attention(AttentionLayer& layer, const Site& qkv, const Site* to);
+  // Returns the format in which attention leaves its result for that product: f32 unless both have another.
+  tenon_format format_left(const AttentionLayer& layer, const Site& to, const ChainView& pro, size_t shape);
   // Asks attention about the cache as it is and, if it refuses, about a copy; nothing when it takes neither.
   std::optional<tenon_claim> claim_of_attention(AttentionLayer& layer, const ChainView& pro, size_t shape);
   std::optional<tenon_claim> claim_over_copy(AttentionLayer& layer, const ChainView& pro, size_t shape,

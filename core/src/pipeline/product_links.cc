@@ -34,7 +34,8 @@ ProductLinks product_links(const Model& model, const Declared& declared) {
   ProductLinks links;
   LinksFound plain(links.plain), normed(links.normed);
   for (const RecordedTensor& t : recorded_step(model)) {
-    if (!t.maker.product() || !t.maker.plain) continue;
+    const bool attended = t.maker.kind == RecordedModule::kAttention;
+    if (!attended && !t.maker.plain) continue;
     std::optional<SiteId> to, through_norm;
     if (t.takers.size() == 1) {
       const RecordedModule& taker = t.takers.front();
@@ -42,6 +43,10 @@ ProductLinks product_links(const Model& model, const Declared& declared) {
       if (taker.plain || taker.kind == RecordedModule::kAttention) {
         if (!declared.sites[site_of(taker)].before.empty()) through_norm = site_of(taker);
       }
+    }
+    if (attended) {
+      if (to) links.attended[t.maker.number] = *to;
+      continue;
     }
     plain.add(site_of(t.maker), to);
     normed.add(site_of(t.maker), through_norm);

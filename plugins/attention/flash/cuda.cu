@@ -16,6 +16,8 @@ enum Variant : uint32_t { kExact, kDecode, kPrefill };
 // Cuts of positions are multiples of this share of the parameter `split`.
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
+constexpr size_t kHalfBytes = 2;
+
 // Returns the fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond
 // plain chains; where spans are chosen, prefill takes the sequences whose rows see all.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
@@ -65,6 +67,14 @@ uint32_t claimed(const tenon_attn& a, Appends appends) {
   return static_cast<uint32_t>(sdk::RopeOp(ops[ops.size() - 2]).rotated) == a.k_dim ? sinks + 2 : sinks;
 }
 
+// Says whether the kernels leave the result in a.out_format: in halves, where they alone make it.
+bool leaves(const tenon_attn& a, const tenon_kv_view& kv, Variant variant) {
+  constexpr uint32_t kStretch = 32;  // a tiled row has whole ones, and so must each head
+  const tenon_format element = sdk::element_of(a.out_format);
+  return variant != kExact && kv.recent_view == nullptr && kv.most_spans == 0 && (kv.flags & sdk::kKvHadamard) == 0 &&
+         a.v_dim % kStretch == 0 && (element == TENON_F16 || element == TENON_BF16) && !sdk::is_normed(a.out_format);
+}
+
 // These numbers of the GPU decide what is recorded.
 struct Gpu {
   uint32_t units, arch, granule;
@@ -87,7 +97,10 @@ struct Recording {
     }
     const tenon_bounds& b = r.bounds();
     args.q_row = row_of(call.q);
-    args.out_row = row_of(call.out);
+    const tenon_tensor out = r.describe(call.out);
+    args.out_order = cuda::order_of(out);
+    args.out = out.format == TENON_F32 ? Out::kF32 : out.format == TENON_BF16 ? Out::kBf16 : Out::kF16;
+    if (args.out == Out::kF32) args.out_row = row_of(call.out);
     args.q_heads = a.q_heads;
     args.heads_per_kv = a.q_heads / a.kv_heads;
     args.rows = b.rows;
@@ -161,7 +174,7 @@ struct Recording {
     const double element = sdk::kv_element_bytes(args.kv.k.codec);
     tenon_cost c{};
     c.read[cuda::kCostPerRow] = q_columns * sizeof(float);
-    c.written[cuda::kCostPerRow] = out_columns * sizeof(float);
+    c.written[cuda::kCostPerRow] = out_columns * (args.out == Out::kF32 ? sizeof(float) : kHalfBytes);
     const double read = kv_columns() * element / rows_sharing, flops = 2 * (q_columns + out_columns);
     if (half.joining == attention::kLeaves) {
       const double tokens = std::min(a.window, args.kv_len);
@@ -290,6 +303,7 @@ tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   claim.variant = best(a, kv, b, shared_);
   const auto variant = static_cast<Variant>(claim.variant);
   if (variant != kExact) claim.pro = claimed(a, who_appends(a, kv, b, variant));
+  if (a.out_format > TENON_F32 && !leaves(a, kv, variant)) throw sdk::Refused("results here are f32");
   return claim;
 }
 

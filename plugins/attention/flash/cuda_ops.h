@@ -11,6 +11,7 @@
 #include "../common/recent.h"
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
+#include "tenon/cuda/tiled_rows.cuh"
 #include "tenon/sdk/live.h"
 
 namespace tenon::flash {
@@ -22,10 +23,12 @@ inline constexpr uint32_t kSteadyRows = 16;  // in a step of up to so many rows,
 // Groups of keys that share zeros and steps are whole multiples of so many: a tile of decoding's has keys of one group.
 inline constexpr uint32_t kKeysOfGroup = 32;
 
+enum class Out : uint32_t { kF32, kF16, kBf16 };
+
 // This is a plain struct that is kept in the program.
 struct GpuArgs {
   cuda::KvLayout kv;
-  int64_t q_row, out_row;                     // from row to row, in floats
+  int64_t q_row, out_row;                     // from row to row, in floats; halves have no out_row
   uint32_t q_heads, heads_per_kv;             // heads_per_kv: so many query heads share a KV head
   uint32_t rows, rows_per_seq, seqs, kv_len;  // bounds
   uint32_t window;                            // a row sees so many positions, with its own; 0: all
@@ -38,6 +41,8 @@ struct GpuArgs {
   uint32_t sinks;            // learned sinks
   int32_t rotated, pairing;  // ROPE; rotated 0: there is none
   float eps;                 // the norm's epsilon
+  Out out;                   // the result's format; halves are for the product after attention, and may be tiled
+  cuda::Tiled out_order;
   // Decoding alone has these, as set_splits() decides.
   uint32_t splits;        // a row is cut into so many at most
   uint32_t granule;       // a split's size is a multiple of so many positions
@@ -79,7 +84,7 @@ using enum sdk::LiveWord;
 
 struct GpuPointers {
   float* q;                           // (rows, q_heads, k_dim), then K and V if they are appended; only read
-  float* out;                         // (rows, q_heads, v_dim)
+  float* out;                         // (rows, q_heads, v_dim), or halves
   void *keys, *values;                // these are planes of the cache
   const int32_t* pages;               // (slots, columns)
   const uint32_t* live;               // by LiveWord

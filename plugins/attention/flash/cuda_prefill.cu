@@ -11,6 +11,7 @@
 
 #include "codes.cuh"
 #include "cuda_ops.h"
+#include "halves_result.cuh"
 #include "head.cuh"
 #include "prefill.cuh"
 #include "softmax.cuh"
@@ -345,11 +346,17 @@ struct Prefill {
 
   __device__ __forceinline__ void store(const State& state) const {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
+#pragma unroll
     for (uint32_t row = 0; row < 2; ++row) {
       const uint32_t r = warp * 16 + g + 8 * row;
       const float sum = row_sum(state.sum[row]);
       if (r >= t.rows) continue;
       const ResultFactors factors = result_factors(a, p, {t.first_row + r, head, state.top[row], sum}, lane % 4 == 0);
+      if (a.out != Out::kF32) {
+        store_halves<D>({a, p, t.first_row + r, head}, a.kv.v.dim,
+                        [&](uint32_t i, uint32_t of_pair) { return state.out[i][2 * row + of_pair] * factors.own; });
+        continue;
+      }
       float* to = p.out + int64_t{t.first_row + r} * a.out_row + head * a.kv.v.dim + lane % 4 * 2;
 #pragma unroll
       for (uint32_t i = 0; i < D / 8; ++i) {

@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "cuda_ops.h"
+#include "halves_result.cuh"
 #include "softmax.cuh"
 #include "tenon/cuda/shared_memory.cuh"
 #include "tenon/cuda/warpgroup.cuh"
@@ -227,6 +228,11 @@ struct Consumer {
       if (row + 8 * h >= b.t.rows) continue;
       const uint32_t r = b.t.first_row + row + 8 * h;
       const ResultFactors factors = result_factors(a, b.p, {r, blockIdx.x, state.top[h] * factor, sum}, lane % 4 == 0);
+      if (a.out != Out::kF32) {
+        store_halves<D>({a, b.p, r, blockIdx.x}, D,
+                        [&](uint32_t i, uint32_t of_pair) { return out[4 * i + 2 * h + of_pair] * factors.own; });
+        continue;
+      }
       float* to = b.p.out + int64_t{r} * a.out_row + blockIdx.x * D + lane % 4 * 2;
 #pragma unroll
       for (uint32_t i = 0; i < D / 8; ++i) {

@@ -7,6 +7,7 @@
 #include "decode_attend.cuh"
 #include "decode_team.cuh"
 #include "decode_warp.cuh"
+#include "halves_result.cuh"
 #include "tenon/cuda/barrier.cuh"
 #include "tenon/cuda/cluster.cuh"
 #include "tenon/cuda/hadamard.cuh"
@@ -30,6 +31,12 @@ __device__ __forceinline__ void store_result(const GpuArgs& a, const GpuPointers
     if (a.rotates != 0) cuda::rotate_head<Team::kDim>(all.value);
   }
   const ResultFactors factors = result_factors(a, p, {at.row, at.head, all.top, all.sum}, at.d == 0);
+  if (a.out != Out::kF32) {
+    const HalvesResult halves(a, p, at.row, at.head);
+    halves.store_pair(at.d, all.value[0] * factors.own, all.value[1] * factors.own);
+    halves.store_pair(at.d + 2, all.value[2] * factors.own, all.value[3] * factors.own);
+    return;
+  }
   float* to = p.out + at.row * a.out_row + at.head * a.kv.v.dim + at.d;
   for (uint32_t i = 0; i < 4; ++i) to[i] = result_of(factors, all.value[i], to[i]);
 }

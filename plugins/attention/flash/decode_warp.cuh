@@ -11,6 +11,7 @@
 #pragma once
 
 #include "decode_attend.cuh"
+#include "halves_result.cuh"
 
 namespace tenon::flash {
 
@@ -325,6 +326,39 @@ __device__ __forceinline__ uint32_t lane_dim(uint32_t n, uint32_t row) {
   }
 }
 
+// Stores the lane's share of a query's result in halves, if the query is `there`. All lanes call this.
+template <class Team>
+__device__ __forceinline__ void store_own_halves(const HalvesResult& result, const WarpState<Team::kDim>& state,
+                                                 uint32_t column, float factor, uint32_t v_dim, bool there) {
+  const auto value = [&](uint32_t i) { return state.out[i / 2][i % 2 * 2 + column] * factor; };
+  if constexpr (Team::Shape::kCoded) {
+#pragma unroll
+    for (uint32_t n = 0; n < Team::kDim / 16; ++n) {
+      const uint32_t d = lane_dim<Team>(n, 0);
+      if (there && d < v_dim) result.store_pair(d, value(2 * n), value(2 * n + 1));
+    }
+  } else {
+    // Lanes g and g ^ 1 have the pairs of an octet of each 32 dimensions. Each lane makes every second of these octets.
+    const uint32_t g = threadIdx.x % 32 / 4, odd = g % 2;
+#pragma unroll
+    for (uint32_t stretch = 0; stretch < Team::kDim / 32; stretch += 2) {
+      float own[4], other[4];
+#pragma unroll
+      for (uint32_t i = 0; i < 4; ++i) {
+        const float even_stretch = value(4 * stretch + i), odd_stretch = value(4 * stretch + 4 + i);
+        own[i] = odd != 0 ? odd_stretch : even_stretch;
+        other[i] = __shfl_xor_sync(~0u, odd != 0 ? even_stretch : odd_stretch, 4);
+      }
+      if (!there || (stretch + odd) * 32 >= v_dim) continue;
+      if (odd != 0) {
+        result.store_octet(stretch + 1, g / 2, other, own);
+      } else {
+        result.store_octet(stretch, g / 2, own, other);
+      }
+    }
+  }
+}
+
 // Stores the results of the team's queries, where the warp is the team and its split all that they see.
 template <class Team>
 __device__ __forceinline__ void finish_alone(const Team& t, WarpState<Team::kDim>& state) {
@@ -333,11 +367,16 @@ __device__ __forceinline__ void finish_alone(const Team& t, WarpState<Team::kDim
   for (uint32_t column = 0; column < 2; ++column) {
     const float sum = column_sum(state.sum[column]);
     const uint32_t q = threadIdx.x % 4 * 2 + column;
-    if (q >= t.w.queries || t.memory.queries[q].count == 0) continue;
     const Query& query = t.memory.queries[q];
+    const bool there = q < t.w.queries && query.count != 0, halves = t.a.out != Out::kF32;
+    if (!there && !halves) continue;
     const uint32_t row = t.w.first_row + query.row;
     ResultFactors factors = result_factors(t.a, t.p, {row, query.head, state.top[column], sum}, threadIdx.x % 32 < 4);
     factors.own *= value_unit<Team>();
+    if (halves) {
+      store_own_halves<Team>({t.a, t.p, row, query.head}, state, column, factors.own, t.a.kv.v.dim, there);
+      continue;
+    }
     float* to = t.p.out + row * t.a.out_row + query.head * t.a.kv.v.dim;
 #pragma unroll
     for (uint32_t i = 0; i < Team::kDim / 8; ++i) {

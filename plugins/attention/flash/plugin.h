@@ -21,6 +21,7 @@ class Flash : public sdk::Attention<Flash> {
                                 .max = 4096,
                                 .choices = "64|128|256|512|1024|2048|4096",
                                 .unit = "tokens"}));
+  static constexpr bool kLeavesLinks = std::string_view(kDevice) == "cuda";
   static constexpr uint32_t kRowInvariantMax = std::string_view(kDevice) == "cpu" ? UINT32_MAX : 16;
 
   Flash(const sdk::Params& params, const sdk::Env& env);

@@ -1,6 +1,6 @@
 // The host reads rows between two products for whoever looks at results: each form is written by its description in
 // tenon/sdk/linked_rows.h.
-#include "../../../core/src/pipeline/linked_values.h"
+#include "tenon/core/linked_values.h"
 
 #include <gtest/gtest.h>
 

@@ -57,15 +57,51 @@ MadeModel mlp(const Between& between) {
   return m;
 }
 
-// Returns the formats of what goes from gate and up to down, where the one may write `y` and the other read `x`, in
-// steps of 16 rows and of many; they are empty if these are no linked products.
+// This is logits = head(down(attention x)), x the embedding; the head reads attention's result, too, if it is read twice.
+MadeModel attention_and_product(const Between& between) {
+  MadeModel m;
+  m.info.vocab = kVocab;
+  m.info.width = kWidth;
+  m.info.context = 64;
+  m.declare = [between](MadeWeights& w, Declarations& declare) -> Record {
+    const auto linear = [&](const std::string& path, int64_t rows, int64_t columns) {
+      return LinearDecl{.matrix = w.matrix(path, path, rows, columns), .columns = columns};
+    };
+    LinearDecl embedding = linear("embedding", kVocab, kWidth);
+    embedding.product = false;
+    embedding.lookup = true;
+    const LinearId rows = declare.linear(embedding);
+    AttentionDecl a{.path = "layers.0.attention", .layer = 0};
+    a.q_heads = a.kv_heads = 8;
+    a.k_dim = a.v_dim = kInner / 8;
+    a.scale = 1;
+    a.q = declare.linear(linear("q", kInner, kWidth));
+    a.k = declare.linear(linear("k", kInner, kWidth));
+    a.v = declare.linear(linear("v", kInner, kWidth));
+    const LayerId layer = declare.attention(a);
+    LinearDecl last = linear("down", kWidth, kInner);
+    if (between.normed) {
+      const VectorId weight = declare.vector("norm", {w.add("norm.weight", {kInner})}, kInner);
+      last.before = {{.name = "rms_norm", .vectors = {{"weight", weight}}, .numbers = {{"eps", 1e-5}}}};
+    }
+    const LinearId down = declare.linear(last), head = declare.linear(linear("lm_head", kVocab, kWidth));
+    return [=](StepBuilder& b) {
+      const tenon_tid y = b.attention(layer, b.embed(rows));
+      tenon_tid z = b.linear(down, y, {}, 0);
+      if (between.read_twice) z = b.linear(down, y, {}, 0);
+      return b.linear(head, b.out_rows(z));
+    };
+  };
+  return m;
+}
+
+// Returns the formats of what goes from gate and up, or from attention, to down, in steps of 16 rows and of many; they are
+// empty if these are not linked.
 struct Agreed {
-  std::vector<tenon_format> y, normed;
+  std::vector<tenon_format> y, normed, attended;
 };
-Agreed negotiated(const std::string& y, const std::string& x, const Between& between) {
-  MadeModel model = mlp(between);
-  const PipelineConfig config = config_of({R"(quantization.override=[{match="[gu]*", use="acme.halves", y=")" + y +
-                                           R"("},{match="down", use="acme.halves", x=")" + x + R"("}])"});
+Agreed negotiated(MadeModel model, const std::vector<std::string>& settings, const Between& between) {
+  const PipelineConfig config = config_of(settings);
   StorageTable storages;
   Context context(config, registry(), {});
   Components components(config, context);
@@ -82,18 +118,36 @@ Agreed negotiated(const std::string& y, const std::string& x, const Between& bet
   negotiation.run([&](const Site& site) { return between.observed && site.decl.path == "down"; },
                   product_links(*built, declared));
   Agreed formats;
+  for (const AttentionLayer& layer : declared.layers) formats.attended = layer.out_formats;
   for (Site& site : declared.sites) {
-    if (site.decl.mats.size() == 2) formats = {site.y_formats, site.normed_formats};
+    if (site.decl.mats.size() == 2) {
+      formats.y = site.y_formats;
+      formats.normed = site.normed_formats;
+    }
     for (SiteGroup& group : site.groups) group.scheme->table().unbind(group.scheme->instance.self(), group.handle);
   }
   return formats;
 }
 
+Agreed between_products(const std::string& y, const std::string& x, const Between& between) {
+  return negotiated(mlp(between),
+                    {R"(quantization.override=[{match="[gu]*", use="acme.halves", y=")" + y +
+                     R"("},{match="down", use="acme.halves", x=")" + x + R"("}])"},
+                    between);
+}
 std::vector<tenon_format> agreed(const std::string& y, const std::string& x, const Between& between = {}) {
-  return negotiated(y, x, between).y;
+  return between_products(y, x, between).y;
 }
 std::vector<tenon_format> agreed_for_norm(const std::string& y, const std::string& x, const Between& between) {
-  return negotiated(y, x, between).normed;
+  return between_products(y, x, between).normed;
+}
+// Returns the formats in which attention leaves its result for `down`.
+std::vector<tenon_format> agreed_after_attention(const std::string& out, const std::string& x,
+                                                 const Between& between = {}, const std::string& use = "acme.leaves") {
+  std::vector<std::string> settings = {
+      "attention.use=" + use, R"(quantization.override=[{match="down", use="acme.halves", x=")" + x + R"("}])"};
+  if (use == "acme.leaves") settings.push_back("attention.out=" + out);
+  return negotiated(attention_and_product(between), settings, between).attended;
 }
 
 std::vector<tenon_format> both(tenon_format format) {
@@ -134,6 +188,20 @@ TEST(ProductLinks, WhoeverObservesTheSecondProductSeesF32) {
 
 TEST(ProductLinks, AResultThatIsReadTwiceIsNoLink) {
   EXPECT_EQ(agreed("bf16", "bf16", {.read_twice = true}), std::vector<tenon_format>());
+}
+
+TEST(ProductLinks, AttentionAndTheProductAfterItAgreeLikeTwoProducts) {
+  EXPECT_EQ(agreed_after_attention("bf16", "bf16"), both(TENON_BF16));
+  EXPECT_EQ(agreed_after_attention("f16", "f16"), both(TENON_F16));
+  EXPECT_EQ(agreed_after_attention("bf16", "f16"), both(TENON_F32));
+  EXPECT_EQ(agreed_after_attention("f32", "bf16"), both(TENON_F32));
+  EXPECT_EQ(agreed_after_attention("bf16", "bf16", {.read_twice = true}), both(TENON_F32));
+  EXPECT_EQ(agreed_after_attention("bf16", "bf16", {.normed = true}), both(TENON_F32));
+  EXPECT_EQ(agreed_after_attention("bf16", "bf16", {.observed = true}), both(TENON_F32));
+}
+
+TEST(ProductLinks, AnAttentionThatKnowsNoLinksIsNotAskedForThem) {
+  EXPECT_EQ(agreed_after_attention("", "bf16", {}, "reference"), both(TENON_F32));
 }
 
 TEST(ProductLinks, ProductsOfExpertsAreNoLink) {

@@ -14,7 +14,7 @@ typedef struct tenon_attn { /* this describes the attention of one layer */
   uint32_t q_heads, kv_heads, k_dim, v_dim;
   uint32_t window;      /* 0 = unlimited; else a row sees the last `window` positions, itself included */
   float scale, softcap; /* scores are multiplied by scale, then capped: softcap * tanh(s / softcap); softcap 0 = no cap */
-  uint32_t reserved;
+  uint32_t out_format;  /* of tenon_attn_call.out; 0 = f32, and so it is unless the attention leaves_links */
   const tenon_chain *pro; /* the products before it left these of QK_NORM, ROPE, KV_APPEND; ROPE after KV_APPEND turns queries only */
 } tenon_attn;
 
@@ -22,7 +22,7 @@ typedef struct tenon_attn { /* this describes the attention of one layer */
 typedef struct tenon_attn_call {
   tenon_head h;
   tenon_tid q;   /* f32 (rows, q_heads * k_dim), rows may be strided */
-  tenon_tid out; /* f32 (rows, q_heads * v_dim) */
+  tenon_tid out; /* f32 (rows, q_heads * v_dim), or as linked_rows.h has so many rows and columns in out_format */
   const tenon_kv_view *kv;
   const tenon_chain *pro; /* it holds what was claimed and nothing else, with tensors filled in */
   const tenon_claim *claim;
@@ -31,7 +31,9 @@ typedef struct tenon_attn_call {
 typedef struct tenon_attention {
   tenon_head h;
   /* In steps of up to this many rows a row's result does not depend, to the bit, on the other rows; 0 = it always may. */
-  uint32_t row_invariant_max, reserved;
+  uint32_t row_invariant_max;
+  uint32_t leaves_links; /* 1: where a product alone reads the result, claim is asked once more, with formats of that product's x
+                            (tenon/sdk/linked_rows.h) as out_format, and REFUSES those that record does not leave */
   /* [setup] kv is the prototype of the layer's view: tensors and strides are 0.  REFUSED, with the reason: it has no reader for
    * that view, or none for trees where the bounds allow them.  The host then asks once more with the codecs of preferred_format
    * and records the cache's record_dequant, whose cost the plan names; pipeline.strict makes that an error. */

@@ -3,7 +3,7 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "24e8e08c2e9affdc"
+#define TENON_LAYOUT_ATTENTION    "830e6d8bfe8b42a8"
 #define TENON_LAYOUT_DEVICE       "7d8b2be226d42f41"
 #define TENON_LAYOUT_DRAFT        "f3442dbfa22130ca"
 #define TENON_LAYOUT_GRAMMAR      "c1bb661432b1608a"
@@ -26,9 +26,9 @@
   X("scheduler", TENON_LAYOUT_SCHEDULER)
 
 /* What the hashes were made of, so that a check can name what has changed.
- * attention: tenon_attn 8727a7c169e4
+ * attention: tenon_attn f60c6149f72d
  * attention: tenon_attn_call 96067a068ace
- * attention: tenon_attention 7fd347e55515
+ * attention: tenon_attention fbf6f247191f
  * device: enum TENON_ISA_AVX2 b6abf88159bd
  * device: enum TENON_DEVICE_WALKS 5b5f28376a86
  * device: tenon_generated 32f52c5dc1fd

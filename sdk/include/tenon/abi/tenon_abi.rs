@@ -12,7 +12,7 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "24e8e08c2e9affdc";
+pub const TENON_LAYOUT_ATTENTION: &str = "830e6d8bfe8b42a8";
 pub const TENON_LAYOUT_DEVICE: &str = "7d8b2be226d42f41";
 pub const TENON_LAYOUT_DRAFT: &str = "f3442dbfa22130ca";
 pub const TENON_LAYOUT_GRAMMAR: &str = "c1bb661432b1608a";
@@ -34,12 +34,12 @@ pub struct tenon_attn {
     pub window: u32,
     pub scale: f32,
     pub softcap: f32,
-    pub reserved: u32,
+    pub out_format: u32,
     pub pro: *const tenon_chain,
 }
 unsafe impl Sync for tenon_attn {}
 impl tenon_attn {
-    pub const NEW: tenon_attn = tenon_attn { h: head(48), q_heads: 0, kv_heads: 0, k_dim: 0, v_dim: 0, window: 0, scale: 0.0, softcap: 0.0, reserved: 0, pro: core::ptr::null() };
+    pub const NEW: tenon_attn = tenon_attn { h: head(48), q_heads: 0, kv_heads: 0, k_dim: 0, v_dim: 0, window: 0, scale: 0.0, softcap: 0.0, out_format: 0, pro: core::ptr::null() };
 }
 const _: () = assert!(core::mem::size_of::<tenon_attn>() == 48);
 #[repr(C)]
@@ -62,14 +62,14 @@ const _: () = assert!(core::mem::size_of::<tenon_attn_call>() == 40);
 pub struct tenon_attention {
     pub h: tenon_head,
     pub row_invariant_max: u32,
-    pub reserved: u32,
+    pub leaves_links: u32,
     pub claim: Option<unsafe extern "C" fn(*mut c_void, *const tenon_attn, *const tenon_kv_view, *const tenon_bounds, *mut tenon_claim, *mut tenon_reason) -> tenon_status>,
     pub record: Option<unsafe extern "C" fn(*mut c_void, *const tenon_attn, *const tenon_attn_call, *const tenon_recorder, *mut tenon_reason) -> tenon_status>,
     pub preferred_format: Option<unsafe extern "C" fn(*mut c_void, *mut tenon_kv_format, *mut tenon_reason) -> tenon_status>,
 }
 unsafe impl Sync for tenon_attention {}
 impl tenon_attention {
-    pub const NEW: tenon_attention = tenon_attention { h: head(40), row_invariant_max: 0, reserved: 0, claim: None, record: None, preferred_format: None };
+    pub const NEW: tenon_attention = tenon_attention { h: head(40), row_invariant_max: 0, leaves_links: 0, claim: None, record: None, preferred_format: None };
 }
 const _: () = assert!(core::mem::size_of::<tenon_attention>() == 40);
 

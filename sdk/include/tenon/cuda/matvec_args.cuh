@@ -4,13 +4,11 @@
 #include <cstdint>
 
 #include "tenon/cuda/packed.cuh"
+#include "tenon/cuda/tiled_rows.cuh"
 
 namespace tenon::cuda {
 
 inline constexpr uint32_t kMatvecRows = 16;  // a product of matvec.cuh has at most so many rows of x
-
-// Says in which order x comes or y is left: row after row, or as in tenon/sdk/linked_rows.h.
-enum class Tiled : uint32_t { kNo, kTiled, kStaggered };
 
 // A product is y (rows, columns) = epilogue(norm(x) (rows, k) W^T). The program
 // keeps this struct, which has no pointers.

@@ -2,8 +2,7 @@
 // PackingScheme lists what the scheme has to have. How a step is multiplied depends on its rows:
 //
 //   up to 8       by matvec.cuh
-//   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles (is_short() of tile_gemm.cuh, if
-//                 it is linked), else by tile_gemm.cuh
+//   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles and no links, else by tile_gemm.cuh
 //   up to 1024    by tile_gemm.cuh on Hopper
 //   otherwise     by weights that are unpacked into a temporary (gemm.h)
 #pragma once
@@ -284,10 +283,6 @@ class PackedScheme : public sdk::Quantization<T> {
       }
     }
     emit_product<F, Matvec<F>, &run_packed<F>, &run_prepare<F>>(site, a, operands, rec);
-  }
-  static Tiled order_of(const tenon_tensor& t) {
-    if (!sdk::is_tiled(t)) return Tiled::kNo;
-    return sdk::is_staggered(t) ? Tiled::kStaggered : Tiled::kTiled;
   }
   PackedArgs packed_args(const Site& site, uint32_t rows) const {
     PackedArgs a{};

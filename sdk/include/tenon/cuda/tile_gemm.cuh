@@ -9,6 +9,9 @@
 // them early, since a panel's later stages are the first that a pair multiplies. Sums are added in the pairs'
 // order, so equal launches give equal bits.
 //
+// Where panels are few and rows many, one pair would finish long after the others. So there each panel has a team of
+// pairs, and each of these, once all have left their sums, finishes some of the rows.
+//
 // Products may be linked (tenon/sdk/linked_rows.h): one leaves y as the other multiplies it or, where a norm stands
 // between them, leaves rows for that beside y, so that nothing has to prepare x.
 //
@@ -24,7 +27,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "tenon/cuda/tile_gemm_rows.cuh"
+#include "tenon/cuda/tile_gemm_finish.cuh"
 
 namespace tenon::cuda {
 
@@ -88,13 +91,8 @@ class PanelSums {
 
   // Leaves the sums for the pair that finishes the panel.
   __device__ __forceinline__ void leave() const {
-    float4* to = left_by(blockIdx.x);
-#pragma unroll
-    for (uint32_t i = 0; i < kFours; ++i) {
-      __stcg(to + i * kGroupThreads, float4{sum_[4 * i], sum_[4 * i + 1], sum_[4 * i + 2], sum_[4 * i + 3]});
-    }
-    named_sync(kSumBarrier, Shape::kMultiplying);  // the flag speaks for all threads
-    if (threadIdx.x == 0) raise_flag(b_.p.flags + blockIdx.x);
+    leave_sums();
+    if (threadIdx.x == 0) raise_flag(b_.p.flags + blockIdx.x * kMostTeam);
   }
   // Adds what others have left.
   __device__ __forceinline__ void gather(uint32_t panel) {
@@ -102,70 +100,98 @@ class PanelSums {
     while (after < b_.pairs && b_.shares.begin(after) < (panel + 1) * b_.a_panel) ++after;
     if (after == b_.pair + 1) return;
     for (uint32_t next = b_.pair + 1 + threadIdx.x; next < after; next += Shape::kMultiplying) {
-      uint32_t* flag = b_.p.flags + b_.block_of(next);
+      uint32_t* flag = b_.p.flags + b_.block_of(next) * kMostTeam;
       wait_for_flag(flag);
       *flag = 0;
     }
     named_sync(kSumBarrier, Shape::kMultiplying);
-    for (uint32_t next = b_.pair + 1; next < after; ++next) {
-      const float4* from = left_by(b_.block_of(next));
-#pragma unroll
-      for (uint32_t i = 0; i < kFours; ++i) {
-        const float4 v = __ldcg(from + i * kGroupThreads);
-        sum_[4 * i] += v.x;
-        sum_[4 * i + 1] += v.y;
-        sum_[4 * i + 2] += v.z;
-        sum_[4 * i + 3] += v.w;
-      }
-    }
+    for (uint32_t next = b_.pair + 1; next < after; ++next) add_left(b_.block_of(next));
   }
   // Makes y of the sums.
   __device__ __forceinline__ void finish(uint32_t panel) {
-    const uint32_t tile = (panel * kPair + b_.rank) * kPanelTiles + warp_,
-                   packed_row = tile * kTileRows + lane_id() / 4;
-    const bool there = tile < b_.tiles;
-    const uint32_t column[2] = {there ? b_.a.map.column(packed_row) : UINT32_MAX,
-                                there ? b_.a.map.column(packed_row + 8) : UINT32_MAX};
-    scale(packed_row, column);
-    if (b_.a.silu != 0) {
-#pragma unroll
-      for (uint32_t i = 0; i < kRows; ++i) sum(i, 0) = silu(sum(i, 0)) * sum(i, 1);
-      if (b_.a.y_tiled != Tiled::kNo) {
-        if (there) store_tiled(tile);
-      } else {
-        store(0, column[0]);
-      }
-      return;
+    FinishedRows<F, N, N / 8>(b_, numbers_, shared_, 0, N, live_).finish(panel, sum_);
+  }
+
+  // ---- where a team of pairs shares a panel, each of its pairs finishes some of the rows ----
+  // Leaves the sums for the team, and waits for those of the others.
+  __device__ __forceinline__ void meet_team() const {
+    leave_sums();
+    uint32_t* const flags = b_.p.flags;
+    const uint32_t other = threadIdx.x, first = b_.pair - b_.part;
+    if (other < b_.team) raise_flag(flags + blockIdx.x * kMostTeam + other);
+    if (other < b_.team) {
+      uint32_t* const flag = flags + b_.block_of(first + other) * kMostTeam + b_.part;
+      wait_for_flag(flag);
+      *flag = 0;
     }
-    // All of the addend is loaded before the first store, which no load could pass.
-    if (b_.p.addend != nullptr) {
-      add(0, column[0]);
-      add(1, column[1]);
-    }
-    store(0, column[0]);
-    store(1, column[1]);
-    if constexpr (kPassesNorms) {
-      if (b_.a.normed != Tiled::kNo) {
-        if (there) store_normed(tile, column);
-        sum_squares(panel * kPair + b_.rank, there);
+    named_sync(kSumBarrier, Shape::kMultiplying);
+  }
+  // Adds up the sums of the pair's own rows, and makes y of them.
+  __device__ __forceinline__ void finish_share(uint32_t panel) {
+    constexpr uint32_t kGroups = Shape::kGroupsAtOnce;
+    const uint32_t end = (b_.part + 1) * kRowGroups / b_.team;
+#pragma unroll 1
+    for (uint32_t group = b_.part * kRowGroups / b_.team; group < end; group += kGroups) {
+      float sums[4 * kGroups] = {};
+      for (uint32_t part = 0; part < b_.team && live_ > 0; part += kPartsAtOnce) {
+        add_parts<kGroups>(part, group, end, sums);
       }
+      FinishedRows<F, N, kGroups>(b_, numbers_, shared_, 8 * group, 8 * end, live_).finish(panel, sums);
     }
   }
 
  private:
-  static constexpr uint32_t kSums = N / 2, kFours = kSums / 4, kRows = N / 4;  // a lane has so many sums, and rows of x
-  static constexpr uint32_t kCoresOf8 = 16 * N;                                // bytes
-  static constexpr uint32_t kSumBarrier = 1;
+  static constexpr uint32_t kSums = N / 2, kRowGroups = N / 8;  // a lane has so many sums; groups of eight rows
+  static constexpr uint32_t kCoresOf8 = 16 * N;                 // bytes
   static constexpr uint32_t kTurnBundles = Shape::kTurnK / 64;
-  static constexpr bool kPassesNorms = RowNumbers<N>::kForNorms;
 
-  // row(i) is the number in the band of the lane's i-th row of x; sum(i, half) is
-  // its sum for packed row g (0) or g + 8 (1).
-  static __device__ __forceinline__ uint32_t row(uint32_t i) { return i / 2 * 8 + 2 * (lane_id() % 4) + i % 2; }
-  __device__ __forceinline__ float& sum(uint32_t i, uint32_t half) { return sum_[i / 2 * 4 + half * 2 + i % 2]; }
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
-    return b_.p.sums + (size_t{block} * (kPanelTiles / 4) + warp_ / 4) * kFours * kGroupThreads +
+    return b_.p.sums + (size_t{block} * (kPanelTiles / 4) + warp_ / 4) * kRowGroups * kGroupThreads +
            threadIdx.x % kGroupThreads;
+  }
+  // Leaves four sums of each group of rows; what is said afterwards of a flag is true of all threads.
+  __device__ __forceinline__ void leave_sums() const {
+    float4* to = left_by(blockIdx.x);
+#pragma unroll
+    for (uint32_t i = 0; i < kRowGroups; ++i) {
+      __stcg(to + i * kGroupThreads, float4{sum_[4 * i], sum_[4 * i + 1], sum_[4 * i + 2], sum_[4 * i + 3]});
+    }
+    named_sync(kSumBarrier, Shape::kMultiplying);
+  }
+  __device__ __forceinline__ void add_left(uint32_t block) {
+    const float4* from = left_by(block);
+#pragma unroll
+    for (uint32_t i = 0; i < kRowGroups; ++i) {
+      const float4 v = __ldcg(from + i * kGroupThreads);
+      sum_[4 * i] += v.x;
+      sum_[4 * i + 1] += v.y;
+      sum_[4 * i + 2] += v.z;
+      sum_[4 * i + 3] += v.w;
+    }
+  }
+  // Adds what kPartsAtOnce pairs of the team have left, or as many as there are; all is loaded before the first sum.
+  static constexpr uint32_t kPartsAtOnce = 4;
+  template <uint32_t kGroups>
+  __device__ __forceinline__ void add_parts(uint32_t first, uint32_t group, uint32_t end,
+                                            float (&sums)[4 * kGroups]) const {
+    float4 left[kPartsAtOnce][kGroups];
+#pragma unroll
+    for (uint32_t i = 0; i < kPartsAtOnce; ++i) {
+      const float4* from = left_by(b_.block_of(b_.pair - b_.part + min(first + i, b_.team - 1)));
+#pragma unroll
+      for (uint32_t j = 0; j < kGroups; ++j) left[i][j] = __ldcg(from + min(group + j, end - 1) * kGroupThreads);
+    }
+#pragma unroll
+    for (uint32_t i = 0; i < kPartsAtOnce; ++i) {
+      if (first + i >= b_.team) break;
+#pragma unroll
+      for (uint32_t j = 0; j < kGroups; ++j) {
+        sums[4 * j] += left[i][j].x;
+        sums[4 * j + 1] += left[i][j].y;
+        sums[4 * j + 2] += left[i][j].z;
+        sums[4 * j + 3] += left[i][j].w;
+      }
+    }
   }
   __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -214,128 +240,8 @@ class PanelSums {
     x_.advance();
   }
 
-  __device__ __forceinline__ void scale(uint32_t packed_row, const uint32_t (&column)[2]) {
-    float scale[2] = {1, 1}, bias[2] = {};
-#pragma unroll
-    for (uint32_t half = 0; half < 2; ++half) {
-      if (column[half] == UINT32_MAX) continue;
-      if constexpr (F::kRowScales) scale[half] = b_.p.scales[packed_row + 8 * half];
-      if (b_.p.bias != nullptr) bias[half] = b_.p.bias[column[half]];
-    }
-#pragma unroll
-    for (uint32_t i = 0; i < kRows; ++i) {
-      const float factor = row(i) >= live_ ? 0 : shared_.factor[row(i)];
-#pragma unroll
-      for (uint32_t half = 0; half < 2; ++half) sum(i, half) = fmaf(sum(i, half), factor * scale[half], bias[half]);
-    }
-  }
-
-  // It has no branch: a division has one, which the next output would wait for. Where exp(-v) is infinite, it is 0.
-  static __device__ __forceinline__ float silu(float v) { return __fdividef(v, 1 + expf(-v)); }
-  // Calls f with a pointer to the place of each of the lane's live rows in a matrix, and the row's i.
-  template <class T, class Use>
-  __device__ __forceinline__ void each_row(T* matrix, int64_t stride, uint32_t column, const Use& use) const {
-    if (column == UINT32_MAX) return;
-    T* at = matrix + (rows_before_ + row(0)) * stride + column;
-#pragma unroll
-    for (uint32_t i = 0; i < kRows; ++i) {
-      if (row(i) < live_) use(at, i);
-      at += (i % 2 == 0 ? 1 : 7) * stride;
-    }
-  }
-  __device__ __forceinline__ void add(uint32_t half, uint32_t column) {
-    each_row(b_.p.addend, b_.a.addend_stride, column,
-             [&](const float* addend, uint32_t i) { sum(i, half) += *addend; });
-  }
-  __device__ __forceinline__ void store(uint32_t half, uint32_t column) {
-    each_row(b_.p.y, b_.a.y_stride, column, [&](float* y, uint32_t i) { *y = sum(i, half); });
-  }
-  // Returns v as an f16 holds it: too large a number becomes the largest. NaN stays NaN.
-  static __device__ __forceinline__ float saturated(float v) {
-    if constexpr (std::is_same_v<typename F::Half, __half>) {
-      asm("min.NaN.f32 %0, %0, 0f477fe000;" : "+f"(v));
-      asm("max.NaN.f32 %0, %0, 0fc77fe000;" : "+f"(v));
-    }
-    return v;
-  }
-  // Two lanes that have neighbouring columns exchange what they have of each other's rows i and i + 1. Returns the
-  // word that this lane has to store: of row i, or of row i + 1 if it is odd.
-  static __device__ __forceinline__ uint32_t exchanged(float of_row, float of_next, bool odd) {
-    using H = typename F::Half;
-    const float other = __shfl_xor_sync(~0U, odd ? of_row : of_next, 4);
-    return odd ? to_halves<H>(other, of_next) : to_halves<H>(of_row, other);
-  }
-  // A tile has eight columns of y, which are a word of each of four octets (tenon/sdk/linked_rows.h).
-  __device__ __forceinline__ void store_tiled(uint32_t tile) {
-    const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 4 * 4 + g / 2;
-    const TiledRows rows(b_.p.y, b_.a.rows, b_.a.map.columns / 2);
-    const uint32_t first = rows_before_ + row(odd);
-    uint32_t in_band = rows.in_band(first);
-    uint8_t* at = rows.at(first, octet) + tile % 4 * 4;
-    const float up = b_.a.y_tiled == Tiled::kStaggered && octet % 2 == 1 ? 0x1p-4F : 1;
-#pragma unroll
-    for (uint32_t i = 0; i < kRows; i += 2) {
-      const uint32_t word = exchanged(saturated(sum(i, 0) * up), saturated(sum(i + 1, 0) * up), odd != 0);
-      if (live_ > 0) *reinterpret_cast<uint32_t*>(at) = word;
-      rows.advance(at, in_band);
-    }
-  }
-  // Leaves the rows of a tile for the norm after the product. A tile has sixteen columns of y, which are two words of
-  // each of four octets.
-  __device__ __forceinline__ void store_normed(uint32_t tile, const uint32_t (&column)[2]) {
-    const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 2 * 4 + g / 2, columns = b_.a.map.columns;
-    const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns));
-    const uint32_t first = rows_before_ + row(odd);
-    uint32_t in_band = rows.in_band(first);
-    uint8_t* at = rows.at(first, octet) + tile % 2 * 8;
-    const float up = b_.a.normed == Tiled::kStaggered && octet % 2 == 1 ? 0x1p-4F : 1;
-    const float weight[2] = {up * b_.p.normed_weights[column[0]], up * b_.p.normed_weights[column[1]]};
-#pragma unroll
-    for (uint32_t i = 0; i < kRows; i += 2) {
-      const float scale[2] = {numbers_.scale(row(i)), numbers_.scale(row(i + 1))};
-      uint32_t word[2];
-#pragma unroll
-      for (uint32_t half = 0; half < 2; ++half) {
-        word[half] = exchanged(saturated(sum(i, half) * weight[half] * scale[0]),
-                               saturated(sum(i + 1, half) * weight[half] * scale[1]), odd != 0);
-      }
-      if (live_ > 0) *reinterpret_cast<uint2*>(at) = {word[0], word[1]};
-      rows.advance(at, in_band);
-    }
-  }
-  // Leaves the sums of the squares of the block's columns, which are the `part`-th of each row; if they are not
-  // `there`, the warp adds nothing to them.
-  __device__ __forceinline__ void sum_squares(uint32_t part, bool there) {
-    constexpr uint32_t kAtOnce = RowNumbers<N>::kAtOnce, kLaneRows = kAtOnce / 4;
-    const uint32_t columns = b_.a.map.columns;
-    const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns));
-#pragma unroll
-    for (uint32_t turn = 0; turn < N / kAtOnce; ++turn) {
-#pragma unroll
-      for (uint32_t i = 0; i < kLaneRows; ++i) {
-        const uint32_t mine = turn * kLaneRows + i;
-        float square = there ? fmaf(sum(mine, 0), sum(mine, 0), sum(mine, 1) * sum(mine, 1)) : 0;
-#pragma unroll
-        for (uint32_t apart = 4; apart < 32; apart *= 2) square += __shfl_xor_sync(~0U, square, apart);
-        if (lane_id() < 4) shared_.square[warp_][row(mine) % kAtOnce] = square;
-      }
-      named_sync(kSumBarrier, Shape::kMultiplying);
-      const uint32_t own = turn * kAtOnce + threadIdx.x;
-      if (threadIdx.x < kAtOnce && own < live_ && part < columns / sdk::kSummedColumns) {
-        float square = 0;
-        for (uint32_t w = 0; w < kPanelTiles; ++w) square += shared_.square[w][threadIdx.x];
-        const auto number = [&](uint32_t n) {
-          return reinterpret_cast<float*>(rows.at(rows_before_ + own, columns / 8 + n / 4)) + n % 4;
-        };
-        *number(part) = square;
-        if (part == 0) *number(columns / sdk::kSummedColumns) = 1 / numbers_.scale(own);
-      }
-      named_sync(kSumBarrier, Shape::kMultiplying);
-    }
-  }
-
   const Block& b_;
-  NumbersOfRows<F, N> numbers_;
+  const NumbersOfRows<F, N> numbers_;
   RowNumbers<N>& shared_;
   uint32_t warp_, rows_before_, live_ = 0;  // live_: live rows of the band
   RingCursor<Block::Layout::kWeightStages> weights_;
@@ -350,7 +256,8 @@ class PanelSums {
 
 }  // namespace detail
 
-template <class F, int N>
+// If kTeams, the panels are so few that each has a team of pairs, all of which finish it.
+template <class F, int N, bool kTeams>
 __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
     tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p, uint32_t bands) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -358,7 +265,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
   __shared__ detail::RowNumbers<N> numbers;
   trigger();
   make_table<F>();
-  const detail::TileGemmBlock<F, N> block(a, p, bands, memory);  // waits for all threads of the pair
+  const detail::TileGemmBlock<F, N> block(a, p, bands, kTeams, memory);  // waits for all threads of the pair
   const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
   using Shape = detail::TileGemmShape<N>;
   if (warp >= detail::kPanelTiles) {
@@ -378,14 +285,22 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
       // The compiler may not know which turn is the rehearsal, for which it would make instructions of its own.
       if constexpr (Shape::kRehearses) asm volatile("" : "+r"(rehearses));
       const uint32_t panel = s / block.a_panel;
-      const bool finishes = s % block.a_panel == 0;
+      const bool finishes = kTeams || s % block.a_panel == 0;
       if (rehearses == 0) {
         s = sums.multiply(s);
         if (finishes) sums.find_numbers();
-        if (finishes) sums.gather(panel);
-        if (!finishes) sums.leave();
+        if constexpr (kTeams) {
+          sums.meet_team();
+        } else {
+          if (finishes) sums.gather(panel);
+          if (!finishes) sums.leave();
+        }
       }
-      if (finishes || rehearses != 0) sums.finish(panel);
+      if constexpr (kTeams) {
+        sums.finish_share(panel);
+      } else {
+        if (finishes || rehearses != 0) sums.finish(panel);
+      }
       if (rehearses != 0) {
         wait();
         sums.begin();
@@ -414,17 +329,16 @@ class TileGemm {
     return with_rows(a,
                      [&]<int N>() { return uint64_t{grid(a)} * N * detail::kPanelTiles * kTileRows * sizeof(float); });
   }
-  static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * sizeof(uint32_t); }
+  static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * detail::kMostTeam * sizeof(uint32_t); }
   // Says whether x of a product may come tiled, and y of one may be left so.
   static bool takes_tiled(const MatvecArgs& a) {
-    return has_whole_bands(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_band_rows(a.rows) &&
-           !is_short(a);
+    return has_whole_bands(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_band_rows(a.rows);
   }
-  static bool leaves_tiled(const MatvecArgs& a) { return has_whole_bands(a) && a.silu != 0 && !is_short(a); }
+  static bool leaves_tiled(const MatvecArgs& a) { return has_whole_bands(a) && a.silu != 0; }
   static bool takes_normed(const MatvecArgs& a) { return takes_tiled(a) && a.rows <= detail::kNormedRows; }
   // Says whether the product may leave rows for a norm beside y. Those in f16 take their scale from an addend.
   static bool leaves_normed(const MatvecArgs& a, bool has_addend) {
-    return has_whole_bands(a) && a.rows <= detail::kNormedRows && a.silu == 0 && !is_short(a) &&
+    return has_whole_bands(a) && a.rows <= detail::kNormedRows && a.silu == 0 &&
            a.map.columns % sdk::kOctetOfSumsColumns == 0 && (has_addend || !std::is_same_v<typename F::Half, __half>);
   }
 
@@ -447,7 +361,13 @@ class TileGemm {
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool, const Launch& launch) {
     with_rows(a, [&]<int N>() {
       const TileGemmPointers all{p, launch.scratch<float4>(), launch.zeroed<uint32_t>()};
-      launch(&tile_gemm_kernel<F, N>,
+      const auto kernel = [&] {
+        if constexpr (detail::has_teams(N)) {
+          if (teams(a) != 0) return &tile_gemm_kernel<F, N, true>;
+        }
+        return &tile_gemm_kernel<F, N, false>;
+      }();
+      launch(kernel,
              {.blocks = {grid(a)},
               .threads = {detail::TileGemmShape<N>::kThreads},
               .shared_bytes = detail::TileGemmLayout<F, N>::kBytes,
@@ -457,11 +377,6 @@ class TileGemm {
   }
 
  private:
-  // Few rows of a short product are sooner done by matvec.cuh, with ops that prepare x before it and after it.
-  static bool is_short(const MatvecArgs& a) {
-    constexpr uint32_t kLongPairStages = 16;
-    return has_few_tiles(a) && panels(a) * detail::stages_of<F>(a.k) < a.blocks / detail::kPair * kLongPairStages;
-  }
   static bool has_whole_bands(const MatvecArgs& a) { return halves(a).rows * bands(a) == a.rows; }
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
   // 129 to 256 rows are one band where every pair has a panel, and else two: what
@@ -487,9 +402,22 @@ class TileGemm {
     return with_rows(a, [&]<int N>() { return detail::prepared_halves<F>(a.k, N, bands(a)); });
   }
   // The blocks of the bands lie side by side, so that weights come from memory once and from L2 then.
+  static uint32_t side_by_side(const MatvecArgs& a) { return detail::kPair * bands(a); }
+  static uint32_t pairs(const MatvecArgs& a) {
+    return std::min(a.blocks / side_by_side(a), panels(a) * detail::stages_of<F>(a.k));
+  }
+  // Returns how many pairs of a band multiply in teams. 0: they do not. A few pairs are better left out than a panel
+  // finished by one of those that share it.
+  static uint32_t teams(const MatvecArgs& a) {
+    constexpr uint32_t kMostLeftOut = 8;  // an eighth
+    const uint32_t all = pairs(a), team = detail::most_team(panels(a), detail::stages_of<F>(a.k), all),
+                   multiplying = team * panels(a);
+    const bool pays = team > 1 && all - multiplying <= all / kMostLeftOut;
+    return pays && detail::has_teams(halves(a).rows) ? multiplying : 0;
+  }
   static uint32_t grid(const MatvecArgs& a) {
-    const uint32_t side_by_side = detail::kPair * bands(a);
-    return std::min(a.blocks / side_by_side, panels(a) * detail::stages_of<F>(a.k)) * side_by_side;
+    const uint32_t in_teams = teams(a);
+    return (in_teams != 0 ? in_teams : pairs(a)) * side_by_side(a);
   }
 };
 

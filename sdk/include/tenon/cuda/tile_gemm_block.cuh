@@ -16,13 +16,19 @@ inline constexpr uint32_t kTileGemmBand = 256, kTileGemmRows = 1024;  // the mos
 
 struct TileGemmPointers : MatvecPointers {
   float4* sums;     // scratch
-  uint32_t* flags;  // one a block, zero
+  uint32_t* flags;  // zero: [block] kMostTeam
 };
 
 namespace detail {
 
 inline constexpr uint32_t kWeightFillers = 3;  // so many warps fill the ring of weights
 inline constexpr uint32_t kPair = 2, kPanelTiles = 8;
+inline constexpr uint32_t kMostTeam = 8;  // at most so many pairs are a team
+// Says whether teams multiply bands of n rows. The end of a product of fewer rows is hidden behind the next one, whose blocks ask
+// for their weights meanwhile; one of more rows has as many panels as pairs.
+constexpr bool has_teams(uint32_t n) {
+  return n > 64 && n <= 128;
+}
 
 // Returns how many panels so many tiles are; a pair of blocks multiplies a panel together.
 __host__ __device__ inline uint32_t panels_of(uint32_t tiles) {
@@ -43,6 +49,8 @@ struct TileGemmShape {
   // If true, warps go through the end of their work before there is any, so that its instructions are in the cache when
   // they are needed. Kernels of more rows are too long for that.
   static constexpr bool kRehearses = N == 16;
+  // Of a panel that a team shares, a pair finishes so many times eight rows at once.
+  static constexpr uint32_t kGroupsAtOnce = N / 32;
   static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp
   static constexpr uint32_t kMultiplying = 32 * kPanelTiles, kThreads = 32 * (kXFiller + 1);
@@ -124,11 +132,21 @@ struct StageWalk {
   }
 };
 
-// The stages of all panels, in order, are shared out among pairs.
+// Returns how large teams of so many pairs may be. 0: there are more panels than pairs.
+__host__ __device__ inline uint32_t most_team(uint32_t panels, uint32_t a_panel, uint32_t pairs) {
+  const uint32_t all = pairs / panels, most = a_panel < kMostTeam ? a_panel : kMostTeam;
+  return all < most ? all : most;
+}
+// The stages of all panels, in order, are shared out among pairs, or those of each panel among the pairs of a team.
 struct StageShares {
-  uint32_t a_pair, longer;  // so many of the first pairs have one more
-  __device__ StageShares(uint32_t stages, uint32_t pairs) : a_pair(stages / pairs), longer(stages % pairs) {}
-  __device__ __forceinline__ uint32_t begin(uint32_t pair) const { return pair * a_pair + min(pair, longer); }
+  uint32_t team, all_a_panel;  // 1: there are no teams, and a pair may share two panels; stages of a panel
+  uint32_t a_pair, longer;     // so many of the first pairs have one more
+  __device__ StageShares(uint32_t panels, uint32_t a_panel, uint32_t pairs, uint32_t pairs_a_team)
+      : team(pairs_a_team), all_a_panel(a_panel), a_pair(panels * a_panel / pairs), longer(panels * a_panel % pairs) {}
+  __device__ __forceinline__ uint32_t begin(uint32_t pair) const {
+    if (team > 1) return pair / team * all_a_panel + pair % team * all_a_panel / team;
+    return pair * a_pair + min(pair, longer);
+  }
 };
 
 // This is a block's share of a product, with the rings through which it comes.
@@ -140,8 +158,9 @@ struct TileGemmBlock {
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
-  uint32_t bands, band, pair, pairs, rank;  // bands with live rows; the band's pairs; the rank in the pair
-  uint32_t tiles, segments, a_panel;        // a_panel: stages
+  uint32_t bands, band, pair, rank;   // bands with live rows; the rank in the pair
+  uint32_t tiles, segments, a_panel;  // a_panel: stages
+  uint32_t team, pairs, part;         // so many pairs are a team; the band's pairs; which of its team this one is
   PreparedHalves halves;
   StageShares shares;
   uint32_t first, last;  // stages
@@ -151,19 +170,21 @@ struct TileGemmBlock {
 
   // most_bands counts the bands of all rows, live or not: the memory of x has room for them.
   __device__ __forceinline__ TileGemmBlock(const MatvecArgs& args, const TileGemmPointers& pointers,
-                                           uint32_t most_bands, const uint8_t* memory)
+                                           uint32_t most_bands, bool in_teams, const uint8_t* memory)
       : a(args),
         p(pointers),
         bands(most_bands == 1 ? 1 : min(max(1U, (*p.live + N - 1) / N), most_bands)),
         band(blockIdx.x / kPair % bands),
         pair(blockIdx.x / kPair / bands),
-        pairs(gridDim.x / kPair / bands),
         rank(blockIdx.x % kPair),
         tiles(a.map.tiles()),
         segments(segments_of<F>(a.k)),
         a_panel(stages_of<F>(a.k)),
+        team(in_teams ? most_team(panels_of(tiles), a_panel, gridDim.x / kPair / bands) : 1),
+        pairs(in_teams ? team * panels_of(tiles) : gridDim.x / kPair / bands),
+        part(pair % team),
         halves(prepared_halves<F>(a.k, N, most_bands)),
-        shares(panels_of(tiles) * a_panel, pairs),
+        shares(panels_of(tiles), a_panel, pairs, team),
         first(pair < pairs ? shares.begin(pair) : 0),
         last(pair < pairs ? shares.begin(pair + 1) : 0),
         base(shared_address(memory)),

@@ -1,40 +1,12 @@
-// A product of tile_gemm.cuh knows these of rows: the numbers of x's rows that scale its sums, those of the rows that it leaves
-// for a norm, and where rows of a tiled tensor (tenon/sdk/linked_rows.h) lie.
+// A product of tile_gemm.cuh knows these numbers of rows: those of x's rows that scale its sums, and those of the rows that it
+// leaves for a norm.
 #pragma once
 
 #include <type_traits>
 
 #include "tenon/cuda/tile_gemm_block.cuh"
-#include "tenon/sdk/linked_rows.h"
 
 namespace tenon::cuda::detail {
-
-// This finds the places of a tiled tensor, row by row; `columns` counts those behind a row's own, too.
-class TiledRows {
- public:
-  __device__ __forceinline__ TiledRows(void* tensor, uint32_t rows, uint32_t columns)
-      : tensor_(static_cast<uint8_t*>(tensor)),
-        band_rows_(sdk::tiled_band_rows(rows)),
-        band_bytes_(size_t{columns} * band_rows_ * 2) {}
-  // Returns the place of an octet of a row.
-  __device__ __forceinline__ uint8_t* at(uint32_t row, uint32_t octet) const {
-    return tensor_ + row / band_rows_ * band_bytes_ + (size_t{octet} * band_rows_ + row % band_rows_) * 16;
-  }
-  // Goes on from the place of a row to that of the row eight further on; `in_band` is the row's number in its band.
-  __device__ __forceinline__ void advance(uint8_t*& at, uint32_t& in_band) const {
-    at += 8 * 16;
-    in_band += 8;
-    if (in_band < band_rows_) return;
-    at += band_bytes_ - size_t{band_rows_} * 16;
-    in_band -= band_rows_;
-  }
-  __device__ __forceinline__ uint32_t in_band(uint32_t row) const { return row % band_rows_; }
-
- private:
-  uint8_t* tensor_;
-  uint32_t band_rows_;
-  size_t band_bytes_;
-};
 
 // This finds the numbers of a band's rows, which all that multiply share.
 template <class F, int N>

@@ -3,6 +3,7 @@
 //   tenon_claim claim(const tenon_attn&, const tenon_kv_view& prototype, const tenon_bounds&);
 //     It throws Refused("why") to decline; sdk::kv_unread() says why a reader cannot read a view.
 //   tenon_kv_format preferred_format();
+//   static constexpr bool kLeavesLinks;   if it has that and it is true, claim() is asked for other formats of the result, too
 //   void record(const tenon_attn&, const tenon_attn_call&, Recorder&);
 #pragma once
 
@@ -18,6 +19,8 @@ class Attention : public ComponentDefaults {
   static constexpr const char* kKind = "attention";
   static constexpr const char* kInterface = "attention/1";
 
+  static constexpr bool kLeavesLinks = false;
+
   static const tenon_attention* table() {
     static constexpr tenon_attention kTable = make();
     return &kTable;
@@ -27,6 +30,7 @@ class Attention : public ComponentDefaults {
   static constexpr tenon_attention make() {
     auto t = abi_struct<tenon_attention>();
     t.row_invariant_max = T::kRowInvariantMax;
+    t.leaves_links = T::kLeavesLinks ? 1 : 0;
     t.claim = &call_claim;
     t.record = &call_record;
     t.preferred_format = &call_preferred_format;

@@ -1,5 +1,5 @@
-// These are the formats of a link (docs/glossary.md): of two products the second alone reads what the first gives, and both
-// schemes have agreed on its format (x_format and y_format of tenon_linear). A format is a tenon_format, to which kTiled, or
+// These are the formats of a link (docs/glossary.md): a product alone reads what another one, or attention, gives, and both
+// have agreed on its format (x_format, y_format and out_format in tenon/abi). A format is a tenon_format, to which kTiled, or
 // kTiled and kStaggered, may be added. The tensor is
 //   f32, f16, bf16             (rows, columns)
 //   f8e4m3                     (rows, columns + 128): after its codes a row has its scale, an f32, by which they are to be
