@@ -2,11 +2,11 @@
 //   Q2_K, Q4_K, Q5_K   s q - m, q from 0 to 3, 15 or 31; s and m are integers of 4 or 6 bits times d and dmin
 //   Q3_K, Q6_K         s q, q from -4 to 3 or from -32 to 31; s is an integer of 6 or 8 bits times d
 // The file says nothing of how s and m are chosen, and plain rounding from the range of a group is not the best choice.
-// What is made small here is the weighted square error of a group, sum u (w - what it stands for)^2, where u grows with
-// the weight's size, as errors of large weights tend to cost more. For given integers q the best s and m are a linear
-// fit; so some ranges are tried, each is rounded and fitted, and the best fit is kept (least squares in turns, after
-// Lloyd 1957). Then d and dmin follow from the largest s and m; a group takes, of the integers about its own s and m,
-// those that leave the least error.
+// This makes the weighted square error of a group small, sum u (w - what it stands for)^2, where u grows with the
+// weight's size, as errors of large weights tend to cost more. For given integers q the best s and m are a linear fit;
+// so some ranges are tried, each is rounded and fitted, and the best fit is kept (least squares in turns, after Lloyd
+// 1957). Then d and dmin follow from the largest s and m; a group takes, of the integers about its own s and m, those
+// that leave the least error.
 #include "gguf_k_types.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// A negotiation asks about caches, then sites with their schemes, then the formats between sites, then attentions and the formats
-// that they leave.
+// A negotiation asks about caches, then sites with their schemes, then the formats between sites, then attentions and
+// the formats that they leave.
 //
 // The order follows from what each answer depends on. The cache's view says whether keys are kept before or after rope,
 // and so whether the append stands before the ROPE in the chain of Q, K and V; schemes are offered that chain;
@@ -193,12 +193,19 @@ bool Negotiation::does_all_before(const Site& to, size_t shape, bool normed) con
 }
 
 tenon_format Negotiation::format_between(const Site& from, const Site& to, size_t shape, bool normed) {
-  if (!does_all_after(from, shape) || !does_all_before(to, shape, normed)) return TENON_F32;
+  if (!does_all_after(from, shape)) return TENON_F32;
+  return first_format(to, shape, normed,
+                      [&](tenon_format format) { return takes_formats(from, shape, TENON_F32, format); });
+}
+
+tenon_format Negotiation::first_format(const Site& to, size_t shape, bool normed,
+                                       const std::function<bool(tenon_format)>& leaves) {
+  if (!does_all_before(to, shape, normed)) return TENON_F32;
   for (const tenon_format link : kLinkFormats) {
     if (normed && !sdk::is_tiled(link)) continue;
     const tenon_format format = link | (normed ? sdk::kNormed : 0);
     if (sdk::has_linked_rows(format, shapes_[shape].rows, to.decl.columns) &&
-        takes_formats(to, shape, format, TENON_F32) && takes_formats(from, shape, TENON_F32, format)) {
+        takes_formats(to, shape, format, TENON_F32) && leaves(format)) {
       return format;
     }
   }
@@ -360,22 +367,17 @@ std::optional<tenon_claim> Negotiation::claim_of_attention(AttentionLayer& layer
 tenon_format Negotiation::format_left(const AttentionLayer& layer, const Site& to, const ChainView& pro, size_t shape) {
   const Instance& attention = components_.attention;
   const auto& table = attention.table<tenon_attention>();
-  if (table.leaves_links == 0 || layer.dequant || !does_all_before(to, shape, false)) return TENON_F32;
-  for (const tenon_format format : kLinkFormats) {
-    if (!sdk::has_linked_rows(format, shapes_[shape].rows, to.decl.columns) ||
-        !takes_formats(to, shape, format, TENON_F32)) {
-      continue;
-    }
+  if (table.leaves_links == 0 || layer.dequant) return TENON_F32;
+  return first_format(to, shape, false, [&](tenon_format format) {
     const tenon_attn a = attention_of(layer.decl, pro, format);
     auto claim = sdk::abi_struct<tenon_claim>();
     Call call(attention, "claim");
     const tenon_status status = table.claim(attention.self(), &a, &layer.cache, &shapes_[shape], &claim, call.why());
-    if (status == TENON_REFUSED) continue;
+    if (status == TENON_REFUSED) return false;
     call.check(status);
     const tenon_claim& made = layer.claims[shape];
-    if (claim.pro == made.pro && claim.variant == made.variant) return format;
-  }
-  return TENON_F32;
+    return claim.pro == made.pro && claim.variant == made.variant;
+  });
 }
 
 std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, const ChainView& pro, size_t shape,

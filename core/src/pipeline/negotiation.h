@@ -69,7 +69,11 @@ class Negotiation {
   // what the first leaves beside y for the norm before the second.
   void negotiate_formats(const ProductLinks& links);
   tenon_format format_between(const Site& from, const Site& to, size_t shape, bool normed);
-  // Says whether the product does all that stands after it, and whether the other one does all before it: nothing, or a norm.
+  // Returns the best format in which the product takes x and of which leaves() is true, which says what comes from
+  // before it; f32 if there is none.
+  tenon_format first_format(const Site& to, size_t shape, bool normed, const std::function<bool(tenon_format)>& leaves);
+  // Says whether the product does all that stands after it, and whether the other one does all before it: nothing, or a
+  // norm.
   bool does_all_after(const Site& from, size_t shape) const;
   bool does_all_before(const Site& to, size_t shape, bool normed) const;
   bool has_claims(const SiteGroup& group) const;

@@ -5,6 +5,7 @@
 
 #include "../exact/exact.cuh"
 #include "cuda_ops.h"
+#include "halves_result.cuh"
 #include "plugin.h"
 
 namespace tenon::flash {
@@ -69,10 +70,10 @@ uint32_t claimed(const tenon_attn& a, Appends appends) {
 
 // Says whether the kernels leave the result in a.out_format: in halves, where they alone make it.
 bool leaves(const tenon_attn& a, const tenon_kv_view& kv, Variant variant) {
-  constexpr uint32_t kStretch = 32;  // a tiled row has whole ones, and so must each head
   const tenon_format element = sdk::element_of(a.out_format);
   return variant != kExact && kv.recent_view == nullptr && kv.most_spans == 0 && (kv.flags & sdk::kKvHadamard) == 0 &&
-         a.v_dim % kStretch == 0 && (element == TENON_F16 || element == TENON_BF16) && !sdk::is_normed(a.out_format);
+         a.v_dim % HalvesResult::kStretch == 0 && (element == TENON_F16 || element == TENON_BF16) &&
+         !sdk::is_normed(a.out_format);
 }
 
 // These numbers of the GPU decide what is recorded.

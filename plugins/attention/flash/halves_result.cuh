@@ -1,5 +1,5 @@
-// This leaves results for the product after attention (tenon/sdk/linked_rows.h): halves, row after row or in the order of
-// the tensor cores.
+// This leaves results for the product after attention (tenon/sdk/linked_rows.h): halves, row after row or in the order
+// of the tensor cores.
 #pragma once
 
 #include "cuda_ops.h"
@@ -54,8 +54,8 @@ class HalvesResult {
   uint8_t* at_;
 };
 
-// Stores what a lane has of a row of an mma's sums: value(i, 0) and value(i, 1) are dimensions 8 i + 2 (lane % 4) and the
-// one after, of `dims`.
+// Stores what a lane has of a row of an mma's sums: value(i, 0) and value(i, 1) are dimensions 8 i + 2 (lane % 4) and
+// the one after, of `dims`.
 template <uint32_t D, class Value>
 __device__ __forceinline__ void store_halves(const HalvesResult& result, uint32_t dims, const Value& value) {
 #pragma unroll

@@ -110,8 +110,8 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
     atomicMin(p.told + row, sdk::kNoCandidates);
   }
 }
-// From kTellLeft on they are what each processor left, as sdk::add_left() puts them: logits, and a count and ids where
-// there are any.
+// The op has these operands. From kTellLeft on, sdk::add_left() has put what each processor left: logits, and a count
+// and ids where there are any.
 enum TellOperand { kTellLogits, kTellTold, kTellLive, kTellLeft };
 void tell(const TellArgs& a, const cuda::Launch& l) {
   TellPointers p{};

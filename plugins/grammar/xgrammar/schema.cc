@@ -1,5 +1,5 @@
-// XGrammar turns a schema into rules, and leaves out in silence what it has no rules for. Here it is given only schemas
-// of which it heeds everything; the rest is refused by name. It heeds
+// XGrammar turns a schema into rules, and leaves out in silence what it has no rules for. So this gives it only schemas
+// of which it heeds everything, and refuses the rest by name. XGrammar heeds
 //  - of a schema with $ref, const, enum, anyOf, oneOf or allOf nothing else: beside one of them there may be no other
 //    keyword that restricts the value, but a `type` that says nothing new;
 //  - of a schema with a type the keywords of that type in kOfType, some of them not together;

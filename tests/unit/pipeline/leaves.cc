@@ -1,5 +1,5 @@
-// This attention leaves its result in other formats than f32, as those of a GPU do, and attends to nothing: it is asked, no
-// more. out: beside f32 it leaves this format.
+// This attention leaves its result in other formats than f32, as those of a GPU do, and attends to nothing: it is
+// asked, no more. out: beside f32 it leaves this format.
 #include <string>
 
 #include "tenon/sdk/attention.h"

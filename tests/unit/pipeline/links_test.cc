@@ -18,37 +18,38 @@ struct Between {
   bool read_twice = false, normed = false, routed = false, observed = false;
 };
 
-// This is logits = head(down(silu(gate x) * up x)), x the embedding.
-MadeModel mlp(const Between& between) {
+LinearDecl linear(MadeWeights& w, const std::string& path, int64_t rows, int64_t columns) {
+  return {.matrix = w.matrix(path, path, rows, columns), .columns = columns};
+}
+LinearDecl inner(MadeWeights& w, const Between& between, const std::string& path, int64_t rows, int64_t columns) {
+  LinearDecl d = linear(w, path, rows, columns);
+  if (between.routed) d.experts = {d.matrix, d.matrix};
+  return d;
+}
+
+// This makes what `down` takes, of x (columns kWidth) and the rows' experts.
+using First = std::function<tenon_tid(StepBuilder&, tenon_tid x, tenon_tid expert)>;
+// This is logits = head(down(first(x))), x the embedding.
+MadeModel model_of(const Between& between, const std::function<First(MadeWeights&, Declarations&)>& declare_first) {
   MadeModel m;
   m.info.vocab = kVocab;
   m.info.width = kWidth;
   m.info.context = 64;
-  m.declare = [between](MadeWeights& w, Declarations& declare) -> Record {
-    const auto plain = [&](const std::string& path, int64_t rows, int64_t columns) {
-      return LinearDecl{.matrix = w.matrix(path, path, rows, columns), .columns = columns};
-    };
-    const auto inner = [&](const std::string& path, int64_t rows, int64_t columns) {
-      LinearDecl d = plain(path, rows, columns);
-      if (between.routed) d.experts = {d.matrix, d.matrix};
-      return d;
-    };
-    LinearDecl embedding = plain("embedding", kVocab, kWidth);
+  m.declare = [between, declare_first](MadeWeights& w, Declarations& declare) -> Record {
+    LinearDecl embedding = linear(w, "embedding", kVocab, kWidth);
     embedding.product = false;
     embedding.lookup = true;
     const LinearId rows = declare.linear(embedding);
-    const LinearId gate = declare.linear(inner("gate", kInner, kWidth)),
-                   up = declare.linear(inner("up", kInner, kWidth));
-    const JoinedId gated = declare.joined({.linears = {gate, up}, .after = {{.name = "silu_mul"}}});
-    LinearDecl last = inner("down", kWidth, kInner);
+    const First first = declare_first(w, declare);
+    LinearDecl last = inner(w, between, "down", kWidth, kInner);
     if (between.normed) {
       const VectorId weight = declare.vector("norm", {w.add("norm.weight", {kInner})}, kInner);
       last.before = {{.name = "rms_norm", .vectors = {{"weight", weight}}, .numbers = {{"eps", 1e-5}}}};
     }
-    const LinearId down = declare.linear(last), head = declare.linear(plain("lm_head", kVocab, kWidth));
+    const LinearId down = declare.linear(last), head = declare.linear(linear(w, "lm_head", kVocab, kWidth));
     return [=](StepBuilder& b) {
       const tenon_tid expert = between.routed ? b.tokens() : 0;
-      const tenon_tid x = b.embed(rows), y = b.joined(gated, x, {}, expert);
+      const tenon_tid y = first(b, b.embed(rows), expert);
       tenon_tid z = b.linear(down, y, {}, expert);
       if (between.read_twice) z = b.linear(down, y, {}, expert);
       return b.linear(head, b.out_rows(z));
@@ -57,46 +58,33 @@ MadeModel mlp(const Between& between) {
   return m;
 }
 
-// This is logits = head(down(attention x)), x the embedding; the head reads attention's result, too, if it is read twice.
+// Its first part is silu(gate x) * up x.
+MadeModel mlp(const Between& between) {
+  return model_of(between, [between](MadeWeights& w, Declarations& declare) -> First {
+    const LinearId gate = declare.linear(inner(w, between, "gate", kInner, kWidth)),
+                   up = declare.linear(inner(w, between, "up", kInner, kWidth));
+    const JoinedId gated = declare.joined({.linears = {gate, up}, .after = {{.name = "silu_mul"}}});
+    return [=](StepBuilder& b, tenon_tid x, tenon_tid expert) { return b.joined(gated, x, {}, expert); };
+  });
+}
+
+// Its first part is attention.
 MadeModel attention_and_product(const Between& between) {
-  MadeModel m;
-  m.info.vocab = kVocab;
-  m.info.width = kWidth;
-  m.info.context = 64;
-  m.declare = [between](MadeWeights& w, Declarations& declare) -> Record {
-    const auto linear = [&](const std::string& path, int64_t rows, int64_t columns) {
-      return LinearDecl{.matrix = w.matrix(path, path, rows, columns), .columns = columns};
-    };
-    LinearDecl embedding = linear("embedding", kVocab, kWidth);
-    embedding.product = false;
-    embedding.lookup = true;
-    const LinearId rows = declare.linear(embedding);
+  return model_of(between, [](MadeWeights& w, Declarations& declare) -> First {
     AttentionDecl a{.path = "layers.0.attention", .layer = 0};
     a.q_heads = a.kv_heads = 8;
     a.k_dim = a.v_dim = kInner / 8;
     a.scale = 1;
-    a.q = declare.linear(linear("q", kInner, kWidth));
-    a.k = declare.linear(linear("k", kInner, kWidth));
-    a.v = declare.linear(linear("v", kInner, kWidth));
+    a.q = declare.linear(linear(w, "q", kInner, kWidth));
+    a.k = declare.linear(linear(w, "k", kInner, kWidth));
+    a.v = declare.linear(linear(w, "v", kInner, kWidth));
     const LayerId layer = declare.attention(a);
-    LinearDecl last = linear("down", kWidth, kInner);
-    if (between.normed) {
-      const VectorId weight = declare.vector("norm", {w.add("norm.weight", {kInner})}, kInner);
-      last.before = {{.name = "rms_norm", .vectors = {{"weight", weight}}, .numbers = {{"eps", 1e-5}}}};
-    }
-    const LinearId down = declare.linear(last), head = declare.linear(linear("lm_head", kVocab, kWidth));
-    return [=](StepBuilder& b) {
-      const tenon_tid y = b.attention(layer, b.embed(rows));
-      tenon_tid z = b.linear(down, y, {}, 0);
-      if (between.read_twice) z = b.linear(down, y, {}, 0);
-      return b.linear(head, b.out_rows(z));
-    };
-  };
-  return m;
+    return [=](StepBuilder& b, tenon_tid x, tenon_tid) { return b.attention(layer, x); };
+  });
 }
 
-// Returns the formats of what goes from gate and up, or from attention, to down, in steps of 16 rows and of many; they are
-// empty if these are not linked.
+// Returns the formats of what goes from gate and up, or from attention, to down, in steps of 16 rows and of many; they
+// are empty if these are not linked.
 struct Agreed {
   std::vector<tenon_format> y, normed, attended;
 };

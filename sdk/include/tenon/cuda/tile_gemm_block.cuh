@@ -24,8 +24,8 @@ namespace detail {
 inline constexpr uint32_t kWeightFillers = 3;  // so many warps fill the ring of weights
 inline constexpr uint32_t kPair = 2, kPanelTiles = 8;
 inline constexpr uint32_t kMostTeam = 8;  // at most so many pairs are a team
-// Says whether teams multiply bands of n rows. The end of a product of fewer rows is hidden behind the next one, whose blocks ask
-// for their weights meanwhile; one of more rows has as many panels as pairs.
+// Says whether teams multiply bands of n rows. The end of a product of fewer rows is hidden behind the next one, whose
+// blocks ask for their weights meanwhile; one of more rows has as many panels as pairs.
 constexpr bool has_teams(uint32_t n) {
   return n > 64 && n <= 128;
 }
@@ -49,7 +49,7 @@ struct TileGemmShape {
   // If true, warps go through the end of their work before there is any, so that its instructions are in the cache when
   // they are needed. Kernels of more rows are too long for that.
   static constexpr bool kRehearses = N == 16;
-  // Of a panel that a team shares, a pair finishes so many times eight rows at once.
+  // A pair of a team finishes so many groups of eight rows at once.
   static constexpr uint32_t kGroupsAtOnce = N / 32;
   static constexpr uint32_t kKept = 24, kTaken = 240;                 // registers of a lane that fills, that multiplies
   static constexpr uint32_t kXFiller = kPanelTiles + kWeightFillers;  // a warp

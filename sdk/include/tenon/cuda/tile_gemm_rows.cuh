@@ -1,5 +1,5 @@
-// A product of tile_gemm.cuh knows these numbers of rows: those of x's rows that scale its sums, and those of the rows that it
-// leaves for a norm.
+// A product of tile_gemm.cuh knows these numbers of rows: those of x's rows that scale its sums, and those of the rows
+// that it leaves for a norm.
 #pragma once
 
 #include <type_traits>
