@@ -240,15 +240,21 @@ TEST_F(CudaPipeline, MemoryThatIsGoneWhenItIsLoadedIsAnErrorWithTheFigures) {
 }
 
 // Prompts of so many rows go through cuBLASLt. What silu makes goes to the next product in the weights' own
-// halves, and in f32 where the weights are f32.
+// halves, and in f32 where the weights are f32. A copy of the weights that is kept has the same products, and nothing is
+// unpacked.
 TEST_F(CudaPipeline, LongPromptsPassHalvesFromSiluToTheNextProduct) {
   Request r = request(2);
   for (int32_t i = 0; i < 1500; ++i) r.tokens.push_back((i * 41 + 7) % 200 + 3);
   r.logprobs = true;
-  const auto long_prompts = [](const std::string& dtype) {
-    return open(
-        test::kTiny, "cuda",
-        test::with(kExact, {"quantization.dtype=" + dtype, "kv_cache.capacity=1600", "scheduler.prefill_rows=1600"}));
+  const auto long_prompts = [](const std::string& dtype, const std::string& copy = "false") {
+    return open(test::kTiny, "cuda",
+                test::with(kExact, {"quantization.dtype=" + dtype, "quantization.plain_copy=" + copy,
+                                    "kv_cache.capacity=1600", "scheduler.prefill_rows=1600"}));
+  };
+  const auto unpacks = [](const Engine& engine) {
+    return std::ranges::any_of(engine.pipeline().programs(), [](const Program* program) {
+      return std::ranges::any_of(program->ops(), [](const ProgramOp& op) { return op.name == "unpack"; });
+    });
   };
   const auto formats = [](const Engine& engine) {
     std::set<tenon_format> found;
@@ -270,6 +276,12 @@ TEST_F(CudaPipeline, LongPromptsPassHalvesFromSiluToTheNextProduct) {
     ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
     EXPECT_EQ(got.tokens[0], want.tokens[0]) << dtype;
     EXPECT_NEAR(got.logprobs[0].value, want.logprobs[0].value, error) << dtype;
+    EXPECT_TRUE(unpacks(*engine));
+    const auto copied = long_prompts(dtype, "true");
+    EXPECT_FALSE(unpacks(*copied));
+    const Result from_copy = copied->generate(r);
+    EXPECT_EQ(from_copy.tokens[0], got.tokens[0]) << dtype;
+    EXPECT_NEAR(from_copy.logprobs[0].value, got.logprobs[0].value, 1e-3) << dtype;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <ostream>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 #include "tenon/abi/plugin.h"
 #include "tenon/abi/quantization.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/plain_copy.h"
 
 namespace tenon::test {
 
@@ -24,6 +26,7 @@ struct Setting {
   int64_t group = 0;                           // it is the scheme's parameter, if that is a number
   std::vector<tenon_format> types{TENON_F32};  // a site's matrices have these in the file, in turn
   int64_t second = 0;                          // it is the scheme's second parameter, a number
+  bool plain_copy = false;
 
   bool blocks() const { return types != std::vector<tenon_format>{TENON_F32}; }
 };  // the tests of products run with these settings
@@ -31,7 +34,10 @@ inline const Setting kSettings[] = {
     {"none", "fp32"},
     {"none", "fp16"},
     {"none", "bf16"},
+    {.name = "none", .text = "bf16", .plain_copy = true},
     {"int8wo", ""},
+    {.name = "int8wo", .text = "", .plain_copy = true},
+    {.name = "int4wo", .text = "", .group = 64, .plain_copy = true},
     {"int4wo", "", 32},
     {"int4wo", "", 64},
     {"int4wo", "", 128},
@@ -88,6 +94,7 @@ inline std::string label(const Setting& s) {
   } else if (*s.text != 0) {
     text += std::string("_") + s.text;
   }
+  if (s.plain_copy) text += "_plain_copy";
   return text;
 }
 inline void PrintTo(const Setting& s, std::ostream* out) {
@@ -122,10 +129,15 @@ class Scheme {
     }
     env_.host = &host_;
     env_.device = &device_;
-    const tenon_param_value value[] = {{s.group, 0, s.text}, {s.second, 0, ""}};
+    const tenon_param_schema& schema = *component_->schema;
+    std::vector<tenon_param_value> values = {{s.group, 0, s.text}, {s.second, 0, ""}};
+    values.resize(std::max<size_t>(schema.count, values.size()));
+    for (uint32_t i = 0; i < schema.count; ++i) {
+      if (schema.spec[i]->name == std::string(sdk::kPlainCopy)) values[i].integer = s.plain_copy ? 1 : 0;
+    }
     auto params = sdk::abi_struct<tenon_params>();
-    params.count = component_->schema->count;
-    params.value = value;
+    params.count = schema.count;
+    params.value = values.data();
     char text[256] = "";
     tenon_reason why{text, sizeof(text)};
     check(component_->create(&params, &env_, &self_, &why), text);

@@ -18,7 +18,7 @@ namespace {
 // A model may have room for far more tokens than anyone means to use.
 constexpr uint32_t kDefaultCapacity = 8192;
 constexpr uint32_t kFewRows = 16;
-constexpr uint32_t kFirstHalfway = 48;  // rows
+constexpr uint32_t kFirstHalfway = 48, kFirstMixedHalfway = 768;  // rows
 // Steps of one row a sequence keep what row_invariant_max promises for so many sequences.
 constexpr uint32_t kSteadySequences = 4;
 
@@ -50,8 +50,8 @@ std::string described(const Instance& instance, const ParamValues& params) {
 // Chooses which batch shapes get a program; a step takes the smallest that fits. A pipeline for one sequence has steps
 // of one row, of its drafts and of a prompt. With several sequences any number of rows comes up, so there are programs
 // of 1, 2, 4, ... rows of three sorts: one row a sequence; drafts to verify; and any mix, for prompts beside sequences
-// that generate. Of the first sort a device with queues has more, since a program takes as long for few live rows as
-// for many: 48, 96, 192, ... rows. Scoring has a program of its own.
+// that generate. A device with queues has more, since a program takes as long for few live rows as for many: of the
+// first sort 48, 96, 192, ... rows, of the last one 768, 1536, ... rows. Scoring has a program of its own.
 void Pipeline::Impl::choose_shapes() {
   const uint32_t seqs = std::max(1u, options.sequences), verified = seqs * (1 + draft_tokens);
   const uint32_t prefill = std::max(options.prefill_rows, verified);
@@ -87,6 +87,9 @@ void Pipeline::Impl::choose_shapes() {
   const bool few = prefill > kFewRows && (seqs > 1 || (context.queues() && verified < kFewRows));
   if (few && seqs > 1) {
     add_powers(kFewRows, prefill, prefill);
+    for (uint64_t rows = kFirstMixedHalfway; context.queues() && rows < prefill; rows *= 2) {
+      add(static_cast<uint32_t>(rows), prefill, verified, true);
+    }
   } else {
     if (few) add(kFewRows, kFewRows, verified, true);
     if (prefill > shapes.back().rows_per_seq) add(prefill, prefill, verified, true);

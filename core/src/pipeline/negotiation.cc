@@ -43,14 +43,6 @@ std::string formats_of(const Site& site, const SiteGroup& group) {
   return formats;
 }
 
-// These are formats of activations before a product (tenon/sdk/linked_rows.h), the best first.
-constexpr tenon_format kLinkFormats[] = {TENON_F16 | sdk::kTiled | sdk::kStaggered,
-                                         TENON_F16 | sdk::kTiled,
-                                         TENON_BF16 | sdk::kTiled,
-                                         TENON_F8E4M3,
-                                         TENON_BF16,
-                                         TENON_F16};
-
 std::string joined(std::string a, const std::string& b) {
   return a + (a.empty() || b.empty() ? "" : ", ") + b;
 }
@@ -201,7 +193,7 @@ tenon_format Negotiation::format_between(const Site& from, const Site& to, size_
 tenon_format Negotiation::first_format(const Site& to, size_t shape, bool normed,
                                        const std::function<bool(tenon_format)>& leaves) {
   if (!does_all_before(to, shape, normed)) return TENON_F32;
-  for (const tenon_format link : kLinkFormats) {
+  for (const tenon_format link : sdk::kLinkFormats) {
     if (normed && !sdk::is_tiled(link)) continue;
     const tenon_format format = link | (normed ? sdk::kNormed : 0);
     if (sdk::has_linked_rows(format, shapes_[shape].rows, to.decl.columns) &&

@@ -113,7 +113,7 @@ class Ops {
     for (const Products::Part& part : products.parts) {
       columns += part.columns;
       Base::with_format(part.code, [&]<class F>(F) {
-        takes = takes && F::kRowScales && base.template unpacks<F>(products.experts, rows);
+        takes = takes && F::kRowScales && base.template takes_plain<F>(products.experts, false, rows);
         padded = int64_t{cuda::segments_of<F>(static_cast<uint32_t>(products.k))} * F::kSegmentK;
       });
     }

@@ -113,7 +113,8 @@ class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
   static constexpr bool kRouted = true;
 
   Int4wo(const sdk::Params& params, const sdk::Env& env)
-      : PackedScheme(env), group_(static_cast<uint32_t>(params.integer("group_size"))) {
+      : PackedScheme(env, params.boolean(sdk::kPlainCopy)),
+        group_(static_cast<uint32_t>(params.integer("group_size"))) {
     if (!params.boolean("hqq")) return;
     throw sdk::Refused(
         "hqq is no work for loading on a GPU: `tenon quantize --scheme int4wo --set hqq=true` makes a file, "
@@ -158,6 +159,7 @@ class Int4wo : public cuda::PackedScheme<Int4wo>, public Schema {
         cuda::launch_load(&load_kernel<Group>, src, queue, loaded);
       }
     });
+    load_plain(site, src, store, queue);
   }
 
  private:

@@ -1,7 +1,7 @@
 // quantization.int4wo has this name and these parameters on every device.
 #pragma once
 
-#include "tenon/sdk/params.h"
+#include "tenon/sdk/plain_copy.h"
 
 namespace tenon::int4wo {
 
@@ -18,7 +18,8 @@ struct Schema {
                     .unit = "weights"}),
       sdk::boolean({.name = "hqq",
                     .doc = "zero points are moved by half-quadratic quantization to where rounding costs least",
-                    .value = false}));
+                    .value = false}),
+      sdk::plain_copy_param());
 };
 
 }  // namespace tenon::int4wo

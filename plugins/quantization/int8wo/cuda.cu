@@ -21,7 +21,7 @@ class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
  public:
   static constexpr bool kRouted = true;
 
-  Int8wo(const sdk::Params&, const sdk::Env& env) : PackedScheme(env) {}
+  Int8wo(const sdk::Params& params, const sdk::Env& env) : PackedScheme(env, params.boolean(sdk::kPlainCopy)) {}
 
   static tenon_format source(const tenon_linear& s, uint32_t mat) {
     return rows::has_own_tensors(s.matrix[mat], TENON_I8) ? rows::need_int8(s, mat) : PackedScheme::source(s, mat);
@@ -43,6 +43,7 @@ class Int8wo : public cuda::PackedScheme<Int8wo>, public Schema {
     } else {
       cuda::launch_load(&int8_rows::load_kernel<Format, Rule>, src, queue, loaded, scales);
     }
+    load_plain(site, src, store, queue);
   }
 };
 

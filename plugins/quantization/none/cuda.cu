@@ -24,7 +24,7 @@ class None : public cuda::PackedScheme<None>, public Schema {
   static constexpr bool kRouted = true;
 
   None(const sdk::Params& params, const sdk::Env& env)
-      : PackedScheme(env), dtype_(format_named(params.text("dtype"))) {}
+      : PackedScheme(env, params.boolean(sdk::kPlainCopy)), dtype_(format_named(params.text("dtype"))) {}
 
   // Matrices of a site are held alike: what differs becomes f32, which changes no value.
   uint32_t code(std::span<const tenon_format> sources) const {
@@ -45,6 +45,7 @@ class None : public cuda::PackedScheme<None>, public Schema {
   void load(Site& site, const tenon_rows& src, void* const* store, void*, void* queue) const {
     const cuda::LoadedRows rows = cuda::loaded_rows(site, src, store[0]);
     with_format(site.code, [&]<class F>(F) { cuda::launch_load(&load_kernel<F>, src, queue, rows); });
+    load_plain(site, src, store, queue);
   }
 
  private:

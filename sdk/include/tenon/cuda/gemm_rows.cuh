@@ -18,7 +18,7 @@
 namespace tenon::cuda {
 namespace detail {
 
-constexpr uint32_t kRowThreads = 256;
+constexpr uint32_t kRowThreads = 256, kMostRowThreads = 512;
 constexpr int kRowVector = 8;
 
 template <class T, int V>
@@ -56,16 +56,67 @@ struct NormRowsArgs {
 };
 
 __device__ __forceinline__ float block_sum(float value) {
-  __shared__ float of_warp[kRowThreads / 32];
+  __shared__ float of_warp[kMostRowThreads / 32];
   for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(~0u, value, d);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0;
-  for (uint32_t w = 0; w < kRowThreads / 32; ++w) sum += of_warp[w];
+  for (uint32_t w = 0; w < blockDim.x / 32; ++w) sum += of_warp[w];
   return sum;
 }
+template <int V>
+__device__ __forceinline__ float sum_of_squares(const Pack<float, V>& in) {
+  float sum = 0;
+  for (int e = 0; e < V; ++e) sum += in.v[e] * in.v[e];
+  return sum;
+}
+__device__ __forceinline__ float norm_factor(const NormRowsArgs& a, float sum) {
+  return rsqrtf(sum / static_cast<float>(a.columns) + a.eps);
+}
+// Stores the pack of a row that begins at column i, normalized if there is a norm.
+template <class T, int V>
+__device__ __forceinline__ void store_normed(const NormRowsArgs& a, Pack<float, V> in, float factor,
+                                             const float* weight, int64_t i, T* y) {
+  if (a.normed != 0) {
+    const auto w = load_pack<float, V>(weight + i);
+    for (int e = 0; e < V; ++e) in.v[e] *= factor * w.v[e];
+  }
+  Pack<T, V> out;
+  for (int e = 0; e < V; ++e) out.v[e] = narrow<T>(in.v[e]);
+  store_pack<T, V>(y + i, out);
+}
 
-// A block takes a row. Its second pass finds the row in L1.
+// A block takes a row, of which each thread keeps at most kHeldPacks packs.
+constexpr uint32_t kHeldPacks = 2;
+template <class T>
+__global__ void __launch_bounds__(kMostRowThreads)
+    norm_held_rows_kernel(NormRowsArgs a, const float* __restrict__ x, const float* __restrict__ weight,
+                          T* __restrict__ y, const uint32_t* live) {
+  wait();
+  const uint32_t row = blockIdx.x;
+  const bool padding = row >= *live;
+  x += row * a.x_stride;
+  y += row * a.y_stride;
+  const auto column = [](uint32_t pack) { return (int64_t{pack} * blockDim.x + threadIdx.x) * kRowVector; };
+  Pack<float, kRowVector> in[kHeldPacks] = {};
+#pragma unroll
+  for (uint32_t p = 0; p < kHeldPacks; ++p) {
+    if (!padding && column(p) < a.columns) in[p] = load_pack<float, kRowVector>(x + column(p));
+  }
+  float factor = 1;
+  if (a.normed != 0) {
+    float sum = 0;
+#pragma unroll
+    for (uint32_t p = 0; p < kHeldPacks; ++p) sum += sum_of_squares(in[p]);
+    factor = norm_factor(a, block_sum(sum));
+  }
+#pragma unroll
+  for (uint32_t p = 0; p < kHeldPacks; ++p) {
+    if (column(p) < a.columns) store_normed(a, in[p], factor, weight, column(p), y);
+  }
+}
+
+// A block takes a row of any length. Its second pass finds the row in L1.
 template <class T, int V>
 __global__ void __launch_bounds__(kRowThreads)
     norm_rows_kernel(NormRowsArgs a, const float* __restrict__ x, const float* __restrict__ weight, T* __restrict__ y,
@@ -75,28 +126,16 @@ __global__ void __launch_bounds__(kRowThreads)
   x += row * a.x_stride;
   y += row * a.y_stride;
   const bool padding = row >= *live;
-  float scale = 1;
+  float factor = 1;
   if (a.normed != 0 && !padding) {
     float sum = 0;
-    for (int64_t i = first; i < a.columns; i += step) {
-      const auto in = load_pack<float, V>(x + i);
-      for (int e = 0; e < V; ++e) sum += in.v[e] * in.v[e];
-    }
-    scale = rsqrtf(block_sum(sum) / static_cast<float>(a.columns) + a.eps);
+    for (int64_t i = first; i < a.columns; i += step) sum += sum_of_squares(load_pack<float, V>(x + i));
+    factor = norm_factor(a, block_sum(sum));
   }
   for (int64_t i = first; i < a.columns; i += step) {
-    Pack<T, V> out;
-    if (padding) {
-      for (int e = 0; e < V; ++e) out.v[e] = narrow<T>(0);
-    } else {
-      auto in = load_pack<float, V>(x + i);
-      if (a.normed != 0) {
-        const auto w = load_pack<float, V>(weight + i);
-        for (int e = 0; e < V; ++e) in.v[e] *= scale * w.v[e];
-      }
-      for (int e = 0; e < V; ++e) out.v[e] = narrow<T>(in.v[e]);
-    }
-    store_pack<T, V>(y + i, out);
+    Pack<float, V> in{};
+    if (!padding) in = load_pack<float, V>(x + i);
+    store_normed(a, in, factor, weight, i, y);
   }
 }
 
@@ -137,8 +176,14 @@ inline void norm_rows(const NormRowsArgs& a, const Launch& l) {
   with_float_type(a.y_format, [&]<class T>(T) {
     auto* y = l.ptr<T>(Operand::kY);
     const bool wide = vectored({x, weight, y}, {a.columns, a.x_stride, a.y_stride});
+    const auto* live = l.ptr<const uint32_t>(Operand::kLive);
+    constexpr int64_t kHeldByThread = int64_t{kHeldPacks} * kRowVector;
+    if (wide && a.columns <= kHeldByThread * kMostRowThreads) {
+      const uint32_t threads = a.columns <= kHeldByThread * kRowThreads ? kRowThreads : kMostRowThreads;
+      return l(&norm_held_rows_kernel<T>, {.blocks = {a.rows}, .threads = {threads}}, a, x, weight, y, live);
+    }
     l(wide ? &norm_rows_kernel<T, kRowVector> : &norm_rows_kernel<T, 1>, {.blocks = {a.rows}, .threads = {kRowThreads}},
-      a, x, weight, y, l.ptr<const uint32_t>(Operand::kLive));
+      a, x, weight, y, live);
   });
 }
 
@@ -178,7 +223,9 @@ __global__ void __launch_bounds__(kRowThreads)
       g += bias[i + e];
       u += bias[a.columns + i + e];
     }
-    out.v[e] = narrow<Y>(g / (1.0f + expf(-g)) * u);
+    // What the quick functions lose is far below half a step of a half.
+    const float silu = sizeof(Y) < sizeof(float) ? __fdividef(g, 1.0f + __expf(-g)) : g / (1.0f + expf(-g));
+    out.v[e] = narrow<Y>(silu * u);
   }
   store_pack<Y, V>(y + row * a.y_stride + i, out);
 }

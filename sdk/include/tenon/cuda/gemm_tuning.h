@@ -1,8 +1,10 @@
 // This chooses which of cuBLASLt's algorithms runs a product (product.h), and runs it.
 // The library tenon::gemm is compiled of it.
 //
-// The first launch of a shape outside a capture times what cuBLASLt proposes, on the launch's own memory, and the best
-// is kept: for the life of the process, and for later ones in
+// The first launch of a shape outside a capture times what cuBLASLt proposes, and the best is kept. It is timed on the
+// launch's own memory, but where y is the addend, which every run would add anew, on memory that is taken meanwhile;
+// if there is none, the first proposal is taken. What is chosen is known for the life of the process, and later ones
+// find it in
 //   $XDG_CACHE_HOME (or ~/.cache)/tenon/cublaslt-<GPU>-<version of cuBLASLt>.txt
 // one line a shape: the numbers of ProductKey, then the algorithm's eight words in hexadecimal. A file that is not of
 // that form, or names what cuBLASLt refuses, is passed over; without a place to write nothing is kept.
@@ -86,7 +88,7 @@ class LtProduct {
 
   // Returns what cuBLASLt proposes, best guess first; nothing where it cannot multiply this.
   std::vector<Algorithm> proposals(const ProductKey& key) {
-    constexpr int kMost = 8;
+    constexpr int kMost = 16;
     cublasLtMatmulPreferenceOpaque_t preference;
     TENON_CUBLASLT_CHECK(cublasLtMatmulPreferenceInit(&preference));
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, auto value) {
@@ -120,6 +122,11 @@ class LtProduct {
            result.workspaceSize <= kGemmWorkspaceBytes;
   }
 
+  // Weights that a step has not just read come from memory: what a run left in L2 is driven out.
+  void forget(cudaStream_t stream) const {
+    TENON_CUDA_CHECK(cudaMemsetAsync(at_.workspace, 0, kGemmWorkspaceBytes, stream));
+  }
+
   cublasStatus_t run(const Algorithm& algorithm, cudaStream_t stream) {
     const float one = 1;
     const int32_t whole_one = 1, whole_zero = 0;
@@ -144,6 +151,26 @@ class LtProduct {
   cublasLtMatrixLayoutOpaque_t w_, x_, y_, addend_;
 };
 
+// This is memory for as long as it lives; nullptr if there was none.
+class TakenMemory {
+ public:
+  TakenMemory(size_t bytes, cudaStream_t stream) : stream_(stream) {
+    if (bytes == 0 || cudaMallocAsync(&memory_, bytes, stream) == cudaSuccess) return;
+    memory_ = nullptr;
+    (void)cudaGetLastError();
+  }
+  ~TakenMemory() {
+    if (memory_ != nullptr) (void)cudaFreeAsync(memory_, stream_);
+  }
+  TakenMemory(const TakenMemory&) = delete;
+  TakenMemory& operator=(const TakenMemory&) = delete;
+  void* get() const { return memory_; }
+
+ private:
+  void* memory_ = nullptr;
+  cudaStream_t stream_;
+};
+
 // Returns the median of a few runs; infinite if the algorithm does not run.
 inline float median_ms(LtProduct& product, const Algorithm& algorithm, cudaStream_t stream) {
   if (product.run(algorithm, stream) != CUBLAS_STATUS_SUCCESS) return std::numeric_limits<float>::infinity();
@@ -152,6 +179,7 @@ inline float median_ms(LtProduct& product, const Algorithm& algorithm, cudaStrea
   TENON_CUDA_CHECK(cudaEventCreate(&begin));
   TENON_CUDA_CHECK(cudaEventCreate(&end));
   for (float& run : ms) {
+    product.forget(stream);
     TENON_CUDA_CHECK(cudaEventRecord(begin, stream));
     TENON_CUBLASLT_CHECK(product.run(algorithm, stream));
     TENON_CUDA_CHECK(cudaEventRecord(end, stream));
@@ -249,7 +277,7 @@ class ProductRunner {
     LtProduct product(handle_, p, at);
     const ProductKey key = product_key(p, at);
     const auto found = chosen_.find(key);
-    TENON_CUBLASLT_CHECK(product.run(found != chosen_.end() ? found->second : choose(product, key, stream), stream));
+    TENON_CUBLASLT_CHECK(product.run(found != chosen_.end() ? found->second : choose(p, at, stream), stream));
   }
 
   // Says whether cuBLASLt has an algorithm for a product of tensors that begin at whole 256 bytes.
@@ -271,9 +299,11 @@ class ProductRunner {
     what << " (rows, n, k, strides of x, y and addend, types in and out, biased, alignment, in place)";
     throw sdk::Failed(what.str());
   }
-  Algorithm choose(LtProduct& product, const ProductKey& key, cudaStream_t stream) {
+  Algorithm choose(const Product& p, const ProductPointers& at, cudaStream_t stream) {
+    LtProduct product(handle_, p, at);
+    const ProductKey key = product_key(p, at);
     const char* wish = std::getenv("TENON_TUNING");
-    const bool tuning = wish == nullptr || std::string(wish) != "off", in_place = key.back() != 0;
+    const bool tuning = wish == nullptr || std::string(wish) != "off";
     if (const Algorithm* known = tuning ? file_.find(key) : nullptr; known != nullptr && product.takes(*known)) {
       return chosen_[key] = *known;
     }
@@ -282,10 +312,22 @@ class ProductRunner {
     cudaStreamCaptureStatus capture{};
     TENON_CUDA_CHECK(cudaStreamIsCapturing(stream, &capture));
     if (capture != cudaStreamCaptureStatusNone) return proposals.front();  // it is measured when there is a chance
-    if (!tuning || in_place) return chosen_[key] = proposals.front();      // a second run would add the addend twice
-    chosen_[key] = fastest(product, proposals, stream);
+    if (!tuning) return chosen_[key] = proposals.front();
+    const bool in_place = key.back() != 0;
+    const TakenMemory apart(in_place ? bytes_of_y(p) : 0, stream);
+    if (in_place && apart.get() == nullptr) return chosen_[key] = proposals.front();
+    ProductPointers own = at;
+    if (in_place) {
+      own.y = apart.get();
+      own.addend = static_cast<const float*>(own.y);
+    }
+    LtProduct trial(handle_, p, own);
+    chosen_[key] = fastest(trial, proposals, stream);
     file_.put(key, chosen_[key]);
     return chosen_[key];
+  }
+  static size_t bytes_of_y(const Product& p) {
+    return static_cast<size_t>((p.rows - 1) * p.y_stride + p.n) * sizeof(float);
   }
 
   static Algorithm fastest(LtProduct& product, const std::vector<Algorithm>& proposals, cudaStream_t stream) {

@@ -95,12 +95,4 @@ void run_routed_prepare(const PackedArgs& a, const Launch& launch) {
   RoutedMatvec<F>::prepare(a, prepare_pointers(a, launch), launch);
 }
 
-// For a large product the weights of a format are unpacked to this type: halves stay as they are, others become fp16.
-template <PackedFormat F>
-using PlainOf = std::conditional_t<std::is_void_v<typename F::Half>, float, typename F::Half>;
-template <PackedFormat F>
-inline constexpr tenon_format kPlainFormat = std::is_same_v<PlainOf<F>, float>    ? TENON_F32
-                                             : std::is_same_v<PlainOf<F>, __half> ? TENON_F16
-                                                                                  : TENON_BF16;
-
 }  // namespace tenon::cuda

@@ -3,8 +3,8 @@
 //
 //   up to 8       by matvec.cuh
 //   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles and no links, else by tile_gemm.cuh
-//   up to 1024    by tile_gemm.cuh on Hopper
-//   otherwise     by weights that are unpacked into a temporary (gemm.h)
+//   up to 1024    by tile_gemm.cuh on Hopper; up to 128 where the site keeps plain weights beside the packed ones
+//   otherwise     by plain weights (gemm.h), which the site keeps or which are unpacked into a temporary
 #pragma once
 
 #include <algorithm>
@@ -61,10 +61,14 @@ class PackedScheme : public sdk::Quantization<T> {
   // Many rows of x and y may have this type; 0: that of the unpacked weights. A scheme
   // hides it that records such steps itself.
   static constexpr tenon_format kManyRowsFormat = 0;
+  // Sites that keep plain weights have them multiplied in steps of more rows.
+  static constexpr uint32_t kRowsBeforePlain = 128;
   using Site = PackedSite;
 
-  explicit PackedScheme(const sdk::Env& env)
-      : arch_(env.device().arch),
+  // If `plain_copy`, sites keep plain weights (tenon/sdk/plain_copy.h), and load() ends with load_plain().
+  explicit PackedScheme(const sdk::Env& env, bool plain_copy = false)
+      : plain_copy_(plain_copy),
+        arch_(env.device().arch),
         blocks_(env.device().units),
         most_block_bytes_(static_cast<uint32_t>(env.device().shared_per_unit) - kReservedBytes) {
     static_assert(PackingScheme<T>);
@@ -88,6 +92,7 @@ class PackedScheme : public sdk::Quantization<T> {
     auto site = std::make_unique<Site>();
     site->k = static_cast<uint32_t>(s.in_dim);
     site->experts = s.experts;
+    site->keeps_plain = keeps_plain(s);
     for (uint32_t i = 0; i < s.n_mats; ++i) site->source.push_back(T::source(s, i));
     site->code = self().code(site->source);
     site->exact = self().exact(*site);
@@ -107,10 +112,10 @@ class PackedScheme : public sdk::Quantization<T> {
     return site;
   }
 
-  // Says whether so many rows are multiplied by weights that are unpacked before.
+  // Says whether so many rows are multiplied by plain weights.
   template <PackedFormat F>
-  bool unpacks(uint32_t experts, uint32_t rows) const {
-    return rows > kMatvecRows && experts == 0 && !(rows <= kTileGemmRows && has_tiles<F>());
+  bool takes_plain(uint32_t experts, bool keeps_plain, uint32_t rows) const {
+    return rows > kMatvecRows && experts == 0 && !(rows <= most_tiled_rows(keeps_plain) && has_tiles<F>());
   }
 
   tenon_footprint footprint(Site& site) const {
@@ -120,14 +125,28 @@ class PackedScheme : public sdk::Quantization<T> {
     const uint32_t sets = std::max(site.experts, 1U);
     f.store_bytes[0] = sets * site.weight_bytes;
     if (site.stores == 2) f.store_bytes[1] = sets * scale_bytes(site);
+    if (site.keeps_plain) f.store_bytes[f.n_stores++] = plain_bytes(site);
     return f;
+  }
+
+  // Fills the plain weights of rows that have been loaded, if the site keeps such.
+  static void load_plain(const Site& site, const tenon_rows& src, void* const* store, void* queue) {
+    if (!site.keeps_plain || src.rows == 0) return;
+    T::with_format(site.code, [&]<class F>(F) {
+      UnpackArgs a{};
+      a.map = site.map;
+      a.k = site.k;
+      a.rows = static_cast<uint32_t>(src.rows);
+      a.first_column = site.first[src.mat] + static_cast<uint32_t>(src.row0);
+      copy_rows<F>(a, store[0], site.stores == 2 ? store[1] : nullptr, store[site.stores], queue);
+    });
   }
 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     const auto rows = static_cast<uint32_t>(sdk::rows_of(rec.describe(call.y)));
     T::with_format(site.code, [&]<class F>(F) {
-      if (unpacks<F>(site.experts, rows)) {
-        record_large<F>(site, call, rec);
+      if (takes_plain<F>(site.experts, site.keeps_plain, rows)) {
+        record_plain<F>(site, call, rec);
       } else {
         record_packed<F>(site, call, rows, rec);
       }
@@ -140,7 +159,7 @@ class PackedScheme : public sdk::Quantization<T> {
                        .k = site.k,
                        .rows = static_cast<uint32_t>(out.dim[0]),
                        .matrix_rows = site.rows[0],
-                       .padding = 0,
+                       .first_column = 0,
                        .y_stride = out.stride[0] / kFloatBytes};
     // These are in the order of LookupOperand.
     std::vector<tenon_operand> operands = {
@@ -154,7 +173,14 @@ class PackedScheme : public sdk::Quantization<T> {
 
  private:
   const T& self() const { return static_cast<const T&>(*this); }
+  bool keeps_plain(const tenon_linear& s) const { return plain_copy_ && s.product_wanted != 0 && s.experts == 0; }
   static uint64_t scale_bytes(const Site& site) { return uint64_t{site.map.tiles()} * kTileRows * sizeof(float); }
+  static uint64_t plain_bytes(const Site& site) {
+    uint64_t bytes = 0;
+    T::with_format(site.code, [&]<class F>(F) { bytes = uint64_t{site.map.columns} * site.k * sizeof(PlainOf<F>); });
+    return bytes;
+  }
+  static constexpr uint32_t most_tiled_rows(bool keeps_plain) { return keeps_plain ? kRowsBeforePlain : kTileGemmRows; }
 
   template <PackedFormat F>
   bool has_tiles() const {
@@ -163,9 +189,9 @@ class PackedScheme : public sdk::Quantization<T> {
   }
   // If `linked`, the product takes x or leaves y as only tile_gemm.cuh does.
   template <PackedFormat F>
-  bool takes_tiles(const MatvecArgs& a, bool linked) const {
-    return a.rows >= kTileGemmSince && a.rows <= kTileGemmRows && (linked || !has_few_tiles(a)) && a.experts == 0 &&
-           has_tiles<F>();
+  bool takes_tiles(const MatvecArgs& a, bool keeps_plain, bool linked) const {
+    return a.rows >= kTileGemmSince && a.rows <= most_tiled_rows(keeps_plain) && (linked || !has_few_tiles(a)) &&
+           a.experts == 0 && has_tiles<F>();
   }
   // Other activations than f32 are those that a product multiplies as they are, or those before a norm that it does;
   // and those that silu makes of what it gives, or that it leaves for a norm beside y.
@@ -193,7 +219,7 @@ class PackedScheme : public sdk::Quantization<T> {
     if constexpr (has_links<F>()) {
       constexpr uint32_t kOwn = kPlainFormat<F> | sdk::kTiled | (F::kStaggered ? sdk::kStaggered : 0);
       const PackedArgs a = tiled_args(s, rows, 0);
-      return (s.x_format & ~sdk::kNormed) == kOwn && takes_tiles<F>(a, true) &&
+      return (s.x_format & ~sdk::kNormed) == kOwn && takes_tiles<F>(a, keeps_plain(s), true) &&
              (sdk::is_normed(s.x_format) ? TileGemm<F>::takes_normed(a) : TileGemm<F>::takes_tiled(a));
     }
     return false;
@@ -203,7 +229,8 @@ class PackedScheme : public sdk::Quantization<T> {
     if (!sdk::is_tiled(s.y_format)) return s.y_format == many_rows_format<F>(s, rows);
     if constexpr (has_links<F>()) {
       const PackedArgs a = tiled_args(s, rows, 1);
-      return sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a, true) && TileGemm<F>::leaves_tiled(a);
+      return sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a, keeps_plain(s), true) &&
+             TileGemm<F>::leaves_tiled(a);
     }
     return false;
   }
@@ -212,15 +239,15 @@ class PackedScheme : public sdk::Quantization<T> {
     if (last_op == TENON_F_SILU_MUL) return false;
     if constexpr (has_links<F>()) {
       const PackedArgs a = tiled_args(s, rows, 0);
-      return sdk::is_tiled(s.y_format) && sdk::element_of(s.y_format) == kPlainFormat<F> && takes_tiles<F>(a, true) &&
-             TileGemm<F>::leaves_normed(a, last_op == TENON_F_ADD);
+      return sdk::is_tiled(s.y_format) && sdk::element_of(s.y_format) == kPlainFormat<F> &&
+             takes_tiles<F>(a, keeps_plain(s), true) && TileGemm<F>::leaves_normed(a, last_op == TENON_F_ADD);
     }
     return false;
   }
   // Returns the format in which cuBLASLt takes x and, where silu follows, in which y is left.
   template <PackedFormat F>
   tenon_format many_rows_format(const tenon_linear& s, uint32_t rows) const {
-    if (!unpacks<F>(s.experts, rows)) return TENON_F32;
+    if (!takes_plain<F>(s.experts, keeps_plain(s), rows)) return TENON_F32;
     return T::kManyRowsFormat != 0 ? T::kManyRowsFormat : kPlainFormat<F>;
   }
   // Says whether tile_gemm.cuh multiplies all steps of up to kTileGemmRows rows.
@@ -278,7 +305,7 @@ class PackedScheme : public sdk::Quantization<T> {
     }
     if constexpr (!std::is_void_v<typename F::Half>) {
       const bool linked = a.x_tiled != 0 || a.y_tiled != Tiled::kNo || a.normed != Tiled::kNo;
-      if (takes_tiles<F>(a, linked)) {
+      if (takes_tiles<F>(a, site.keeps_plain, linked)) {
         return emit_product<F, TileGemm<F>, &run_tiles<F>, &run_prepare_halves<F>>(site, a, operands, rec);
       }
     }
@@ -381,41 +408,43 @@ class PackedScheme : public sdk::Quantization<T> {
     product[PackedOperand::kX].tensor = prepared;
   }
 
-  // For many rows, the weights are unpacked to plain numbers, and those are multiplied.
   template <PackedFormat F>
-  void record_large(const Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
-    using Plain = PlainOf<F>;
-    const tenon_format format = kPlainFormat<F>;
-    const int64_t n = site.map.columns, k = site.k;
-    const tenon_tid plain = rec.temp(sdk::tensor(format, {n, k}));
+  void record_plain(const Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
+    GemmCall gemm{};
+    gemm.name = "gemm";
+    gemm.x = call.x;
+    gemm.w = site.keeps_plain ? call.store[site.stores] : record_unpack<F>(site, call, rec);
+    gemm.y = call.y;
+    gemm.row_live = call.row_live;
+    gemm.w_format = kPlainFormat<F>;
+    gemm.n = site.map.columns;
+    gemm.k = site.k;
+    gemm.pro = call.pro;
+    gemm.epi = call.epi;
+    record_gemm(rec, gemm);
+  }
+  // Returns the plain weights that the op makes.
+  template <PackedFormat F>
+  static tenon_tid record_unpack(const Site& site, const tenon_linear_call& call, sdk::Recorder& rec) {
+    const tenon_tid plain = rec.temp(sdk::tensor(kPlainFormat<F>, {site.map.columns, site.k}));
     // These are in the order of UnpackOperand.
     std::vector<tenon_operand> operands = {{plain, TENON_WRITE}};
     for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({call.store[i], TENON_READ});
     sdk::OpSpec spec{.name = "unpack", .operands = operands, .chunks = {}};
     spec.cost.read[kFixedCost] = static_cast<double>(site.weight_bytes);
-    spec.cost.written[kFixedCost] = static_cast<double>(n * k) * sizeof(Plain);
+    spec.cost.written[kFixedCost] = static_cast<double>(plain_bytes(site));
     UnpackArgs unpack{};
     unpack.map = site.map;
     unpack.k = site.k;
-    emit<&run_unpack<F, Plain>>(rec, spec, unpack);
-    GemmCall gemm{};
-    gemm.name = "gemm";
-    gemm.x = call.x;
-    gemm.w = plain;
-    gemm.y = call.y;
-    gemm.row_live = call.row_live;
-    gemm.w_format = format;
-    gemm.n = n;
-    gemm.k = k;
-    gemm.pro = call.pro;
-    gemm.epi = call.epi;
-    record_gemm(rec, gemm);
+    emit<&run_unpack<F, PlainOf<F>>>(rec, spec, unpack);
+    return plain;
   }
 
   static constexpr uint32_t kMostStages = 8;  // a warp's ring has at most so many
   static constexpr int64_t kFloatBytes = sizeof(float);
   static constexpr uint32_t kReservedBytes = 1024;  // CUDA keeps so much shared memory of each block
 
+  bool plain_copy_;
   uint32_t arch_;              // 90 for sm_90
   uint32_t blocks_;            // blocks of a grid: the multiprocessors
   uint32_t most_block_bytes_;  // shared memory of a block

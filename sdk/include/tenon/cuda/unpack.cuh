@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <type_traits>
 
 #include "tenon/cuda/formats.cuh"
 #include "tenon/cuda/op.h"
@@ -13,13 +14,21 @@
 
 namespace tenon::cuda {
 
+// For a large product the weights of a format are unpacked to this type: halves stay as they are, others become fp16.
+template <PackedFormat F>
+using PlainOf = std::conditional_t<std::is_void_v<typename F::Half>, float, typename F::Half>;
+template <PackedFormat F>
+inline constexpr tenon_format kPlainFormat = std::is_same_v<PlainOf<F>, float>    ? TENON_F32
+                                             : std::is_same_v<PlainOf<F>, __half> ? TENON_F16
+                                                                                  : TENON_BF16;
+
 struct UnpackArgs {
   TileMap map;
   uint32_t k;
-  // The lookup alone has these: entries of its index, rows of the matrix, elements from a row of y to the next.
-  uint32_t rows;
-  uint32_t matrix_rows, padding;
-  int64_t y_stride;
+  uint32_t rows;          // entries of a lookup's index, or rows to be copied
+  uint32_t matrix_rows;   // a lookup's matrix has so many
+  uint32_t first_column;  // the first row to be copied is this column of y
+  int64_t y_stride;       // elements from a row of a lookup's y to the next
 };
 // Operand kScales is there if the format has kRowScales.
 struct UnpackOperand {
@@ -154,6 +163,33 @@ UnpackedBytes record_unpack_bytes(const PackedSite& site, tenon_format format, c
   return to;
 }
 
+// A block writes a packed row as plain numbers.
+template <PackedFormat F, class H>
+__device__ void expand_row(const uint8_t* weights, const float* scales, uint32_t packed_row, uint32_t k, H* to) {
+  const float scale = F::kRowScales ? scales[packed_row] : 1;
+  for (uint32_t i = 8 * threadIdx.x; i < k; i += 8 * blockDim.x) {
+    float v[2][8];  // [row g, row g + 8][k]
+    const uint8_t* segment = weights + segment_offset<F>(k, packed_row, i);
+    F::expand(segment, i % F::kSegmentK / 32, packed_row % 8 * 4 + i % 32 / 8, v);
+    float(&octet)[8] = v[packed_row % kTileRows / 8];
+    for (float& f : octet) f *= scale;
+    detail::store_octet(to + i, k - i, octet);
+  }
+}
+
+// A block copies a row that has been loaded to `to`, (columns, k) in natural order.
+template <PackedFormat F, class H>
+__global__ void copy_rows_kernel(const UnpackArgs a, const uint8_t* weights, const float* scales, H* to) {
+  const uint32_t column = a.first_column + blockIdx.x;
+  expand_row<F>(weights, scales, a.map.packed_row(column), a.k, to + size_t{column} * a.k);
+}
+template <PackedFormat F>
+void copy_rows(const UnpackArgs& a, const void* weights, const void* scales, void* to, void* queue) {
+  copy_rows_kernel<F><<<a.rows, 256, 0, static_cast<cudaStream_t>(queue)>>>(
+      a, static_cast<const uint8_t*>(weights), static_cast<const float*>(scales), static_cast<PlainOf<F>*>(to));
+  TENON_CUDA_CHECK(cudaGetLastError());
+}
+
 // A block looks up a row of y.
 template <PackedFormat F>
 __global__ void lookup_kernel(const UnpackArgs a, const LookupPointers p) {
@@ -162,16 +198,7 @@ __global__ void lookup_kernel(const UnpackArgs a, const LookupPointers p) {
   if (row >= *p.live) return;
   const int32_t wanted = p.index[row];
   if (wanted < 0 || static_cast<uint32_t>(wanted) >= a.matrix_rows) return;
-  const uint32_t packed_row = a.map.packed_row(static_cast<uint32_t>(wanted));
-  for (uint32_t k = 8 * threadIdx.x; k < a.k; k += 8 * blockDim.x) {
-    float v[2][8];  // [row g, row g + 8][k]
-    const uint8_t* segment = p.weights + segment_offset<F>(a.k, packed_row, k);
-    F::expand(segment, k % F::kSegmentK / 32, packed_row % 8 * 4 + k % 32 / 8, v);
-    const float scale = F::kRowScales ? p.scales[packed_row] : 1;
-    float(&octet)[8] = v[packed_row % kTileRows / 8];
-    for (float& f : octet) f *= scale;
-    detail::store_octet(p.y + row * a.y_stride + k, a.k - k, octet);
-  }
+  expand_row<F>(p.weights, p.scales, a.map.packed_row(static_cast<uint32_t>(wanted)), a.k, p.y + row * a.y_stride);
 }
 template <PackedFormat F>
 void run_lookup(const UnpackArgs& a, const Launch& launch) {

@@ -26,6 +26,11 @@ namespace tenon::sdk {
 
 inline constexpr uint32_t kTiled = 1U << 16, kStaggered = 1U << 17, kNormed = 1U << 18;
 
+// These are the formats of links, of which a host offers those first that two modules do best with. Where a norm stands
+// between, the tiled ones are offered, with kNormed.
+inline constexpr tenon_format kLinkFormats[] = {
+    TENON_F16 | kTiled | kStaggered, TENON_F16 | kTiled, TENON_BF16 | kTiled, TENON_F8E4M3, TENON_BF16, TENON_F16};
+
 constexpr tenon_format element_of(uint32_t link) {
   return static_cast<tenon_format>(link & 0xffff);
 }
