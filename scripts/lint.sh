@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Holds the tree to .clang-format and .clang-tidy, with the versions of Debian 12's clang 16:
 #   scripts/lint.sh                    the format of every tracked C, C++ and CUDA file, and clang-tidy over all C and
-#                                      C++ but the tests
+#                                      C++ but the tests and the examples; CUDA sources are not read by it
 #   scripts/lint.sh format [FILE...]   the format alone, of all files or of these, and that intrinsics stand where they
 #                                      belong
 #   scripts/lint.sh tidy [PATH...]     clang-tidy alone, over these folders or over the sources whose paths begin so:
