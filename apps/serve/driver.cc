@@ -79,6 +79,7 @@ std::shared_ptr<Generation> Driver::submit(const CompletionRequest& request, std
   auto generation =
       std::make_shared<Generation>(choices, request.stream || request.logprobs, request.stream, std::move(wake));
   generation->choices_.resize(choices);
+  generation->answers_ = request.n;
   generation->tickets_.reserve(choices);  // so that a choice that the engine has is never refused for want of memory
   admit(generation, choices);
   if (!request.grammar) {
@@ -212,7 +213,9 @@ bool Driver::closed() const {
 
 void Driver::run(const std::function<void()>& beat) {
   while (true) {
+    step_began_ = Generation::Clock::now();
     const bool more = engine_.step();
+    metrics_.step(engine_.totals());
     wake_marked();
     beat();
     std::unique_lock lock(mutex_);
@@ -233,7 +236,8 @@ void Driver::start(Generation& generation, uint32_t choice) {
   Generation::Choice& c = generation.choices_[choice];
   if (c.started) return;
   c.started = true;
-  metrics_.start(seconds(Generation::Clock::now() - generation.arrived));
+  c.began = std::max(step_began_, generation.arrived);  // it may have come while the step was being planned
+  metrics_.start(seconds(c.began - generation.arrived));
   const std::lock_guard lock(mutex_);
   --waiting_;
   ++running_;
@@ -273,16 +277,27 @@ void Driver::take(const std::shared_ptr<Generation>& generation, uint32_t choice
   if (generation->stream) mark(generation);
 }
 
+// Counts the prompt of an answer that has ended, if it was the last one to it.
+void Driver::end_prompt(const Generation& generation, uint32_t choice) {
+  const auto first = generation.choices_.begin() + choice / generation.answers_ * generation.answers_;
+  const auto last = first + generation.answers_;
+  if (!std::all_of(first, last, [](const Generation::Choice& c) { return c.ended; })) return;
+  const auto shorter = [](const Generation::Choice& a, const Generation::Choice& b) { return a.tokens < b.tokens; };
+  metrics_.end_prompt(std::max_element(first, last, shorter)->tokens);
+}
+
 void Driver::end(const std::shared_ptr<Generation>& generation, uint32_t choice, const Result& result) {
-  const Generation::Choice& c = generation->choices_[choice];
+  Generation::Choice& c = generation->choices_[choice];
+  c.ended = true;
   Metrics::Ended ended;
   ended.finish = result.finish;
   ended.prompt_tokens = result.prompt_tokens.size();
   ended.tokens = result.tokens.size();
   ended.seconds = seconds(Generation::Clock::now() - generation->arrived);
-  if (c.tokens > 1) ended.after_first = seconds(c.last - c.first);
+  ended.before_first = seconds(c.first - c.began);
+  ended.after_first = seconds(c.last - c.first);
   metrics_.end(ended);
-  metrics_.set_totals(engine_.totals());
+  end_prompt(*generation, choice);
   cached_ -= c.cached;
   Event event;
   event.choice = choice;

@@ -56,6 +56,7 @@ class Driver {
   void take(const std::shared_ptr<Generation>& generation, uint32_t choice, const Token& token);
   void count_prompt(Generation& generation, uint32_t choice, uint32_t done);
   void end(const std::shared_ptr<Generation>& generation, uint32_t choice, const Result& result);
+  void end_prompt(const Generation& generation, uint32_t choice);
   void mark(const std::shared_ptr<Generation>& generation);
   void wake_marked();
   double cache_share() const;
@@ -66,6 +67,7 @@ class Driver {
   const Options options_;
   const double cache_tokens_;                        // all slots together hold so many
   const uint32_t pages_;                             // the cache has so many; 0 if sequences do not share any
+  Generation::Clock::time_point step_began_;         // the engine's step, or the last one
   uint64_t cached_ = 0;                              // those that run have so many tokens
   std::vector<std::shared_ptr<Generation>> marked_;  // these are woken after the step
 

@@ -63,13 +63,14 @@ class Generation {
 
   // The thread that steps uses it, and others before its first step.
   struct Choice {
-    bool started = false;
+    bool started = false, ended = false;
     uint64_t cached = 0;  // the cache has so many of its tokens, as far as the driver counted them
     uint64_t tokens = 0;
-    Clock::time_point first, last;
+    Clock::time_point began, first, last;  // its first step began; its first and last token came
   };
   std::vector<Choice> choices_;
-  bool marked_ = false;  // it is among those that are woken after the step
+  uint32_t answers_ = 1;  // so many choices, side by side, are answers to one prompt
+  bool marked_ = false;   // it is among those that are woken after the step
 
   std::mutex mutex_;
   std::vector<Event> events_;

@@ -25,6 +25,7 @@ const Buckets kBetweenTokens = {0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.
 const Buckets kWhole = {0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 const Buckets kTokens = {1,    2,    5,    10,    20,    50,    100,    200,    500,
                          1000, 2000, 5000, 10000, 20000, 50000, 100000, 200000, 500000};
+const Buckets kStepTokens = {1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384};
 
 // These are vLLM's names.
 constexpr std::array<const char*, 4> kReasons = {"stop", "length", "abort", "error"};
@@ -86,14 +87,23 @@ struct Metrics::Families {
                                    "From token to token, the mean of a request.", kBetweenTokens);
   Histogram& whole = histogram("vllm:e2e_request_latency_seconds", "From arrival to end.", kWhole);
   Histogram& queued =
-      histogram("vllm:request_queue_time_seconds", "From arrival to the end of the first step.", kWhole);
+      histogram("vllm:request_queue_time_seconds", "From arrival to the beginning of the first step.", kWhole);
+  Histogram& prefill =
+      histogram("vllm:request_prefill_time_seconds", "From the first step's beginning to the first token.", kWhole);
+  Histogram& decode = histogram("vllm:request_decode_time_seconds", "From the first token to the last one.", kWhole);
   Histogram& prompt_size = histogram("vllm:request_prompt_tokens", "Tokens of a request's prompt.", kTokens);
   Histogram& answer_size = histogram("vllm:request_generation_tokens", "Generated tokens of a request.", kTokens);
+  Histogram& longest = histogram("vllm:request_max_num_generation_tokens",
+                                 "Generated tokens of the longest of the n answers to a prompt.", kTokens);
+  Histogram& step_size =
+      histogram("vllm:iteration_tokens_total",
+                "Tokens of a step: those of prompts that it computed, and those that it generated.", kStepTokens);
   prometheus::Family<Counter>& success = prometheus::BuildCounter()
                                              .Name("vllm:request_success_total")
                                              .Help("Requests that ended, by reason.")
                                              .Register(registry);
   std::array<Counter*, kReasons.size()> ended{};
+  uint64_t counted = 0;  // so many tokens were in the steps' sizes so far
 };
 
 Metrics::Metrics(const std::string& model) : families_(std::make_unique<Families>(model)) {}
@@ -117,7 +127,14 @@ void Metrics::end(const Ended& request) {
   families_->prompt_tokens.Increment(static_cast<double>(request.prompt_tokens));
   families_->prompt_size.Observe(static_cast<double>(request.prompt_tokens));
   families_->answer_size.Observe(static_cast<double>(request.tokens));
+  if (request.tokens == 0) return;
+  families_->prefill.Observe(request.before_first);
+  families_->decode.Observe(request.after_first);
   if (request.tokens > 1) families_->per_token.Observe(request.after_first / static_cast<double>(request.tokens - 1));
+}
+
+void Metrics::end_prompt(uint64_t longest) {
+  families_->longest.Observe(static_cast<double>(longest));
 }
 
 void Metrics::refuse() {
@@ -130,7 +147,7 @@ void Metrics::set_load(uint64_t running, uint64_t waiting, double cache_share) {
   families_->cache.Set(cache_share);
 }
 
-void Metrics::set_totals(const RunStats& totals) {
+void Metrics::step(const RunStats& totals) {
   const auto raise = [](Counter& counter, uint64_t value) {
     counter.Increment(static_cast<double>(value) - counter.Value());
   };
@@ -140,6 +157,9 @@ void Metrics::set_totals(const RunStats& totals) {
   raise(families_->reused, totals.reused);
   raise(families_->drafted, totals.drafted);
   raise(families_->accepted, totals.accepted);
+  const uint64_t tokens = totals.prompt_tokens + totals.new_tokens;
+  if (tokens > families_->counted) families_->step_size.Observe(static_cast<double>(tokens - families_->counted));
+  families_->counted = tokens;
 }
 
 std::string Metrics::text() const {

@@ -9,7 +9,7 @@
 
 namespace tenon::serve {
 
-// Thread: any.
+// Thread: any, but step() is called by one.
 class Metrics {
  public:
   explicit Metrics(const std::string& model);
@@ -22,14 +22,18 @@ class Metrics {
   struct Ended {
     FinishReason finish = FinishReason::kLength;
     uint64_t prompt_tokens = 0, tokens = 0;
-    double seconds = 0;      // since it arrived
-    double after_first = 0;  // since its first token
+    double seconds = 0;       // since it arrived
+    double before_first = 0;  // from the beginning of its first step to its first token
+    double after_first = 0;   // from its first token to its last one
   };
   void end(const Ended& request);
+  // Counts a prompt whose answers have all ended; the longest of them has so many tokens.
+  void end_prompt(uint64_t longest);
   void refuse();  // the status is 429
 
   void set_load(uint64_t running, uint64_t waiting, double cache_share);
-  void set_totals(const RunStats& totals);
+  // Counts what the engine has done in all, after each of its steps.
+  void step(const RunStats& totals);
 
   std::string text() const;
 

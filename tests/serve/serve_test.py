@@ -145,6 +145,42 @@ class Answers(unittest.TestCase):
         self.assertEqual(after["vllm:prefix_cache_hits_total"] - before["vllm:prefix_cache_hits_total"], cached[1])
         self.assertEqual(after["vllm:prefix_cache_queries_total"] - before["vllm:prefix_cache_queries_total"], 2 * tokens)
 
+    def risen(self, before):
+        """Returns by how much each metric has risen."""
+        return {name: value - before.get(name, 0) for name, value in self.server.metrics().items()}
+
+    def test_metrics_of_a_request(self):
+        before = self.server.metrics()
+        usage = self.server.complete("Twice: xyzzy", max_tokens=7, ignore_eos=True)["usage"]
+        risen = self.risen(before)
+        computed = usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+        self.assertEqual(risen["vllm:iteration_tokens_total_sum"], computed + 7)
+        self.assertEqual(risen["vllm:iteration_tokens_total_count"], 7)  # the prompt's step has the first token
+        first, gaps, whole = (risen[f"vllm:{name}_seconds_sum"] for name in
+                              ["time_to_first_token", "inter_token_latency", "e2e_request_latency"])
+        queued, prefill, decode = (risen[f"vllm:request_{name}_time_seconds_sum"] for name in ["queue", "prefill", "decode"])
+        self.assertAlmostEqual(queued + prefill, first, places=5)
+        self.assertAlmostEqual(decode, gaps, places=5)
+        self.assertGreater(min(prefill, decode), 0)
+        self.assertLessEqual(first + decode, whole + 1e-6)
+        for name in ["queue_time_seconds", "prefill_time_seconds", "decode_time_seconds", "max_num_generation_tokens"]:
+            self.assertEqual(risen[f"vllm:request_{name}_count"], 1, name)
+
+    def test_metrics_have_the_longest_answer_to_a_prompt(self):
+        fields = {"max_tokens": 20, "ignore_eos": True, "n": 2}
+        for longer in [0, 1]:  # which of the two goes on to the end
+            for seed in range(100):
+                texts = [c["text"] for c in self.server.complete("Once", seed=seed, **fields)["choices"]]
+                if stops := [c for c in texts[1 - longer][:6] if c.isascii() and c not in texts[longer]]:
+                    break
+            before = self.server.metrics()
+            answer = self.server.complete(["Once", "Once"], seed=seed, stop=stops[0], **fields)
+            risen = self.risen(before)
+            self.assertEqual([c["finish_reason"] for c in answer["choices"]], ["length" if i == longer else "stop" for i in [0, 1, 0, 1]])
+            self.assertEqual(risen["vllm:request_max_num_generation_tokens_count"], 2)
+            self.assertEqual(risen["vllm:request_max_num_generation_tokens_sum"], 40)
+            self.assertEqual(risen["vllm:request_generation_tokens_sum"], answer["usage"]["completion_tokens"])
+
     def test_several_answers_to_several_prompts(self):
         answer = self.server.complete(["Once", "Hello"], n=2, max_tokens=10, seed=3)
         self.assertEqual([c["index"] for c in answer["choices"]], [0, 1, 2, 3])
