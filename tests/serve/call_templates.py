@@ -11,6 +11,9 @@ CALLS = {"hermes": "<tool_call>\\n' + call.function | tojson + '\\n</tool_call>"
          "llama": "{\"name\": \"' + call.function.name + '\", \"parameters\": ' + call.function.arguments | tojson + '}",
          "unknown": "<call ' + call.function.name + '>"}
 
+# The template of the clients' model: it has a variable, writes calls as Hermes does, and the mark in its comment says that the model may think.
+CLIENTS = "{# </think> #}{{ note }}" + BEGIN + END.replace("CALL", CALLS["hermes"])
+
 
 def set_template(model, template):
     config = pathlib.Path(model) / "tokenizer_config.json"

@@ -19,24 +19,27 @@ import litellm
 # thread waits for itself.
 gc.disable()
 
-from server import Server, make_model
+from client_fields import BEFORE, CALLED, CHAT, HELLO, SETS, STREAM, TEXT, TOOLS, WRITE_CALLS, calls_of, check_answer, make_client_model
+from server import Server
 
 TENON, SOURCE = sys.argv[1], sys.argv[2]
-HELLO = [{"role": "user", "content": "Hello"}]
-FIELDS = [{"temperature": 0}, {"temperature": 1.5, "seed": 3}, {"top_p": 0.5}, {"n": 2}, {"stop": "e"}, {"stop": ["e", "a"]},
-          {"presence_penalty": 1.0}, {"frequency_penalty": -1.0}, {"logit_bias": {"5": -100}}, {"user": "me"},
-          {"response_format": {"type": "text"}}, {"max_completion_tokens": 5}, {"tool_choice": "none"},
-          {"extra_body": {"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2, "ignore_eos": True, "priority": 1}}]
 # The server is asked as `model="hosted_vllm/..."` and as OpenAI's own interface.
 PROVIDERS = ["openai", "hosted_vllm"]
+# litellm keeps `metadata` to itself, and takes these only as fields that it does not know.
+UNKNOWN = ["modalities", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prediction"]
+
+
+def for_litellm(fields):
+    extra = {name: fields[name] for name in UNKNOWN if name in fields} | fields.get("extra_body", {})
+    return {name: value for name, value in fields.items() if name not in UNKNOWN} | ({"extra_body": extra} if extra else {})
 
 
 class Client(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
-        cls.server = Server(TENON, make_model(SOURCE, cls.folder.name), ["kv_cache.capacity=2048"],
-                            ["--api-key", "secret", "--served-model-name", "tiny"])
+        model, cls.closes = make_client_model(SOURCE, cls.folder.name)
+        cls.server = Server(TENON, model, SETS, ["--api-key", "secret", "--served-model-name", "tiny"])
 
     @classmethod
     def tearDownClass(cls):
@@ -51,32 +54,43 @@ class Client(unittest.TestCase):
     def chat(self, provider, **fields):
         gc.collect()
         if "max_completion_tokens" not in fields:
-            fields.setdefault("max_tokens", 12)
-        return litellm.completion(**self.common(provider), messages=HELLO, **fields)
+            fields.setdefault("max_tokens", 200)
+        return litellm.completion(**{**self.common(provider), "messages": HELLO, "seed": 1, "logit_bias": self.closes, **for_litellm(fields)})
+
+    def text(self, **fields):
+        common = dict(self.common("text-completion-openai"), prompt="Once", max_tokens=40, seed=1, logit_bias=self.closes)
+        return litellm.text_completion(**{**common, **for_litellm(fields)})
 
     def test_fields(self):
         for provider in PROVIDERS:
-            for fields in FIELDS:
+            for fields in CHAT:
                 with self.subTest(provider=provider, fields=fields):
                     answer = self.chat(provider, **fields)
-                    self.assertEqual(len(answer.choices), fields.get("n", 1))
-                    self.assertTrue(all(c.finish_reason in ("stop", "length") for c in answer.choices))
-                    self.assertEqual(answer.usage.total_tokens,
-                                     answer.usage.prompt_tokens + answer.usage.completion_tokens)
+                    check_answer(self, fields, answer, fields.get("max_completion_tokens", 200))
                     self.assertEqual(answer.choices[0].message.role, "assistant")
 
     def test_fields_in_streams(self):
         for provider in PROVIDERS:
-            for fields in FIELDS:
+            for fields in CHAT:
+                if "n" in fields:  # litellm numbers all choices of a stream 0
+                    continue
                 with self.subTest(provider=provider, fields=fields):
-                    fields = {"seed": 1, **fields}
-                    whole = self.chat(provider, **fields)
-                    texts = {}
-                    for chunk in self.chat(provider, stream=True, **fields):
+                    message, text, thought, calls = self.chat(provider, **fields).choices[0].message, "", "", []
+                    for chunk in self.chat(provider, **fields, **STREAM):
                         for choice in chunk.choices:
-                            texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
-                    if fields.get("n", 1) == 1:  # litellm numbers all choices of a stream 0
-                        self.assertEqual(texts[0], whole.choices[0].message.content or "")
+                            text += choice.delta.content or ""
+                            thought += getattr(choice.delta, "reasoning_content", None) or ""
+                            calls += calls_of(choice.delta)
+                    self.assertEqual((text, thought, calls), (message.content or "", getattr(message, "reasoning_content", None) or "", calls_of(message)))
+
+    def test_calls_go_back(self):
+        for provider in PROVIDERS:
+            message = self.chat(provider, tools=TOOLS, extra_body=WRITE_CALLS).choices[0].message
+            self.assertEqual((message.content, calls_of(message)), (BEFORE, CALLED))
+            talk = HELLO + [message.model_dump(include={"role", "content", "tool_calls"})]
+            answers = [{"role": "tool", "tool_call_id": call.id, "content": "done"} for call in message.tool_calls]
+            sizes = [self.chat(provider, messages=m, tools=TOOLS, max_tokens=1).usage.prompt_tokens for m in (HELLO, talk, talk + answers)]
+            self.assertEqual(sizes, sorted(set(sizes)))
 
     def test_usage_in_streams(self):
         for provider in PROVIDERS:
@@ -90,13 +104,13 @@ class Client(unittest.TestCase):
             self.assertTrue(content and all(len(e.top_logprobs) == 2 for e in content))
 
     def test_texts(self):
-        for fields in [{}, {"echo": True}, {"n": 2}, {"logprobs": 2}, {"stop": ["e"]}, {"suffix": ""}, {"best_of": 1}]:
+        for fields in TEXT:
             with self.subTest(fields=fields):
-                common = dict(self.common("text-completion-openai"), prompt="Once", max_tokens=8, temperature=0)
-                answer = litellm.text_completion(**common, **fields)
-                self.assertEqual(len(answer.choices), fields.get("n", 1))
-                if not fields:
-                    streamed = "".join(c.choices[0].text or "" for c in litellm.text_completion(**common, stream=True))
+                answer = self.text(**fields)
+                check_answer(self, fields, answer, 40)
+                self.assertTrue(all(c.text.startswith("Once") for c in answer.choices if "echo" in fields))
+                if "n" not in fields:
+                    streamed = "".join(c.choices[0].text or "" for c in self.text(**fields, stream=True) if c.choices)
                     self.assertEqual(streamed, answer.choices[0].text)
 
     def test_embeddings(self):
