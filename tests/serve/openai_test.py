@@ -152,9 +152,11 @@ class Fields(Suite):
     def test_chats_in_streams(self):
         for fields in CHAT:
             with self.subTest(fields):
-                whole, parts = self.ask(self.chat, fields), {}
+                whole, parts, ends = self.ask(self.chat, fields), {}, {}
                 for chunk in self.ask(self.chat, fields, **STREAM):
                     for choice in chunk.choices:
+                        if choice.finish_reason:
+                            ends[choice.index] = choice.finish_reason
                         text, thought, calls = parts.get(choice.index, ("", "", []))
                         delta = choice.delta
                         calls += [(call.index, call.function.name, json.loads(call.function.arguments)) for call in delta.tool_calls or []]
@@ -164,6 +166,7 @@ class Fields(Suite):
                     message = choice.message
                     calls = [(i, *call) for i, call in enumerate(calls_of(message))]
                     self.assertEqual(parts[choice.index], (message.content or "", getattr(message, "reasoning_content", None) or "", calls))
+                self.assertEqual(ends, {choice.index: choice.finish_reason for choice in whole.choices})
                 self.assertEqual(usage.completion_tokens, whole.usage.completion_tokens)
 
     def test_texts_in_streams(self):
