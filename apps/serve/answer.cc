@@ -41,14 +41,6 @@ const char* finish_name(FinishReason finish) {
   }
 }
 
-// Returns the id of the token that begins calls if an answer's text lacks it; -1 if it does not.
-int32_t hidden_call_token(const Tokenizer& tokenizer, CallFormat format) {
-  const std::optional<int32_t> id = format == CallFormat::kNone ? std::nullopt : tokenizer.find(call_token(format));
-  if (!id) return -1;
-  const std::array<int32_t, 1> ids = {*id};
-  return decode(tokenizer, ids, {.continues = true}).empty() ? *id : -1;
-}
-
 }  // namespace
 
 std::optional<ApiError> failure_of(const Event& event, const char* field, uint32_t longest) {
@@ -76,7 +68,6 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       logprobs_(request.logprobs),
       hides_thoughts_(request.hides_thoughts),
       n_(request.n),
-      call_token_(hidden_call_token(tokenizer, request.calls)),
       head_(std::move(head)),
       prompts_(std::move(prompts)),
       tokenizer_(tokenizer),
@@ -84,10 +75,11 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
       choices_(request.choices()),
       left_(choices_.size()) {
   for (size_t i = 0; i < choices_.size() && !prompts_.empty(); ++i) choices_[i].text = prompts_[i / n_];
-  for (Choice& choice : choices_) choice.thoughts = ThoughtReader(request.thoughts);
-  for (size_t i = 0; i < choices_.size() && request.calls != CallFormat::kNone; ++i) {
-    choices_[i].reader.emplace(request.calls);
-    choices_[i].reader->add(request.answers_begin, false);
+  for (Choice& choice : choices_) {
+    choice.thoughts = ThoughtReader(request.thoughts);
+    if (request.calls != CallFormat::kNone) choice.reader.emplace(request.calls);
+    const std::string begun = choice.thoughts.add(request.answers_begin, false).text;
+    if (choice.reader) choice.reader->add(begun, false);
   }
   const std::vector<uint64_t>& sizes = request.prompt_sizes;
   for (size_t i = 0; i < choices_.size() && !sizes.empty(); ++i) choices_[i].prompt_tokens = sizes[i / n_];
@@ -233,9 +225,7 @@ void Answer::take_thought(Event& event, std::string& chunks) {
 void Answer::take_calls(Event& event, std::string& chunks) {
   Choice& choice = choices_[event.choice];
   if (!choice.reader) return;
-  std::string text = std::move(event.text);
-  if (event.token >= 0 && event.token == call_token_) text += tokenizer_.bytes(event.token);
-  CallReader::Piece piece = choice.reader->add(text, event.last);
+  CallReader::Piece piece = choice.reader->add(event.text, event.last);
   event.text = std::move(piece.text);
   for (const ToolCall& call : piece.calls) {
     json::object object = call_object(event.choice, call);

@@ -68,7 +68,6 @@ class Answer : public PendingAnswer {
 
   const bool chat_, stream_, include_usage_, continuous_usage_, logprobs_, hides_thoughts_;
   const uint32_t n_;
-  const int32_t call_token_;  // begins calls and has no text; -1: there is none
   const AnswerHead head_;
   const std::vector<std::string> prompts_;
   const Tokenizer& tokenizer_;

@@ -171,6 +171,11 @@ Reply Api::complete(const HttpRequest& http, bool chat, const std::function<void
     for (const Request& one : request.prompts) request.prompt_sizes.push_back(engine_.prompt_tokens(one).size());
   }
   if (chat) request.thoughts = thoughts_of(request.prompts.front());
+  for (Request& one : request.prompts) {
+    one.shown = thought_tokens(request.thoughts, engine_.tokenizer());
+    const std::vector<int32_t> calls = call_tokens(request.calls, engine_.tokenizer());
+    one.shown.insert(one.shown.end(), calls.begin(), calls.end());
+  }
   AnswerHead head;
   head.id = std::string(chat ? "chatcmpl-" : "cmpl-") + id_prefix_ + "-" + std::to_string(++serial_);
   head.model = options_.models.front();

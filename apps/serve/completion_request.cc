@@ -135,6 +135,16 @@ boost::json::array tools_of(const Fields& fields, const boost::json::array& tool
   return wanted;
 }
 
+// In gpt-oss's form the prompt has the name of the function that is called.
+void check_named(const Fields& fields, const boost::json::array& wanted) {
+  if (wanted.size() > 1) {
+    fields.fail("tool_choice", "the model can be made to call one function, and not one of several; name it",
+                "unsupported_value");
+  }
+  const auto& name = wanted.front().at("function").at("name").get_string();
+  if (name.find_first_of(" \t\r\n<") != std::string::npos) fields.fail("tools", "a function's name has blanks or <");
+}
+
 // The answer is a call: its prompt ends with the beginning of one, and a grammar has the rest.
 void force(const Fields& fields, const Abilities& abilities, const ForcedCall& call, CompletionRequest& out,
            Request& request) {
@@ -165,14 +175,15 @@ void read_tools(Fields& fields, const Abilities& abilities, CompletionRequest& o
   if (abilities.calls == CallFormat::kNone) {
     fields.fail("tools",
                 "the model's chat template writes no calls of tools in a form that is known here: "
-                "<tool_call>{\"name\", \"arguments\"}</tool_call>, [TOOL_CALLS][{\"name\", \"arguments\"}] or "
-                "{\"name\", \"parameters\"}",
+                "<tool_call>{\"name\", \"arguments\"}</tool_call>, [TOOL_CALLS][{\"name\", \"arguments\"}], "
+                "{\"name\", \"parameters\"} or <|channel|>commentary to=functions.",
                 "unsupported_parameter");
   }
   request.chat_options.tools = boost::json::serialize(*tools);
   out.calls = abilities.calls;
   if (!choice.forced) return;
   const boost::json::array wanted = tools_of(fields, tools->get_array(), choice);
+  if (abilities.calls == CallFormat::kHarmony) check_named(fields, wanted);
   force(fields, abilities, force_call(abilities.calls, wanted, several && choice.name.empty()), out, request);
 }
 
@@ -302,6 +313,7 @@ CompletionRequest parse_completion(const boost::json::object& body, bool chat, c
     fields.only("add_generation_prompt", {true});
     fields.only("continue_final_message", {false});
     fields.only("echo", {false});
+    if (out.grammar) out.answers_begin = request.chat_options.answer_begins = final_begin(abilities.calls);
     read_tools(fields, abilities, out, request);
     out.hides_thoughts = !fields.boolean("include_reasoning").value_or(true);
     if (const boost::json::value* variables = fields.find("chat_template_kwargs")) {

@@ -42,7 +42,21 @@ json::object schema_of_call(const json::object& function, const std::string& arg
 
 }  // namespace
 
+std::string final_begin(CallFormat format) {
+  return format == CallFormat::kHarmony ? "<|channel|>final<|message|>" : "";
+}
+
 ForcedCall force_call(CallFormat format, const json::array& tools, bool several) {
+  ForcedCall forced;
+  forced.grammar.form = GrammarForm::kJsonSchema;
+  forced.grammar.closed = true;
+  if (format == CallFormat::kHarmony) {
+    const json::object& function = tools.front().at("function").get_object();
+    forced.begins = "<|channel|>commentary to=functions." + std::string(function.at("name").get_string()) +
+                    " <|constrain|>json<|message|>";
+    forced.grammar.text = json::serialize(schema_of_arguments(function, ""));
+    return forced;
+  }
   const bool list = format == CallFormat::kMistral;
   const std::string arguments_name = format == CallFormat::kLlama ? "parameters" : "arguments";
   json::object schema, arguments;
@@ -60,11 +74,8 @@ ForcedCall force_call(CallFormat format, const json::array& tools, bool several)
     schema["anyOf"] = std::move(calls);
   }
   schema["$defs"] = std::move(arguments);
-  ForcedCall forced;
   forced.begins = call_begin(format);
-  forced.grammar.form = GrammarForm::kJsonSchema;
   forced.grammar.text = json::serialize(schema);
-  forced.grammar.closed = true;
   return forced;
 }
 

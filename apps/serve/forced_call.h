@@ -16,7 +16,12 @@ struct ForcedCall {
 };
 
 // `tools` are those of the body, as they were checked; one of them is called. `several` lets the model call as often as
-// it wants to, if the form has a list of calls. The format is not kNone.
+// it wants to, if the form has a list of calls. The format is not kNone. With kHarmony there is one tool: only names of
+// special tokens end its name, which no grammar writes.
 ForcedCall force_call(CallFormat format, const boost::json::array& tools, bool several);
+
+// Returns how an answer begins that has to match a grammar and is no call: what a model of this format may write before
+// its text is left out. "" for forms in which an answer is its text.
+std::string final_begin(CallFormat format);
 
 }  // namespace tenon::serve

@@ -1,6 +1,6 @@
-// CallReader takes an answer piece by piece and holds back what may belong to a call. A call in Hermes's form is handed
-// on at its end mark, those of Mistral and Llama at the end of the answer, since only then is their JSON known to be
-// whole. What turns out to be no call is text again.
+// CallReader takes an answer piece by piece and holds back what may belong to a call. A call in Hermes's form or in
+// gpt-oss's is handed on at its end mark, those of Mistral and Llama at the end of the answer, since only then is their
+// JSON known to be whole. What turns out to be no call is text again.
 #include "tool_calls.h"
 
 #include <algorithm>
@@ -17,6 +17,8 @@ namespace json = boost::json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>", kMistralBegin = "[TOOL_CALLS]";
+constexpr std::string_view kHarmonyBegin = "<|start|>", kHarmonyMessage = "<|message|>", kHarmonyEnd = "<|end|>";
+constexpr std::string_view kHarmonyFunction = "to=functions.";
 
 std::string without_blanks(std::string_view text) {
   std::string result;
@@ -39,6 +41,21 @@ json::value parsed(std::string_view text) {
   json::error_code error;
   json::value value = json::parse(text, error);
   return error ? json::value() : value;
+}
+
+std::optional<ToolCall> hermes_call(std::string_view text) {
+  return call_of(parsed(text), "arguments");
+}
+
+// Takes a header that names a function, <|message|> and the arguments.
+std::optional<ToolCall> harmony_call(std::string_view text) {
+  const size_t function = text.find(kHarmonyFunction), message = text.find(kHarmonyMessage);
+  if (message == std::string_view::npos || function > message) return std::nullopt;
+  const std::string_view named = text.substr(function + kHarmonyFunction.size());
+  const std::string_view name = named.substr(0, named.find_first_of(" \t\r\n<"));
+  const json::value arguments = parsed(text.substr(message + kHarmonyMessage.size()));
+  if (name.empty() || !arguments.is_object()) return std::nullopt;
+  return ToolCall{std::string(name), json::serialize(arguments)};
 }
 
 }  // namespace
@@ -67,15 +84,21 @@ CallFormat call_format_of(const ChatTemplate* chat, const Tokenizer& tokenizer) 
   if (has(R"(<tool_call>{"name":"probe","arguments":{"a":1}}</tool_call>)")) return CallFormat::kHermes;
   if (has(R"([TOOL_CALLS][{"name":"probe","arguments":{"a":1})")) return CallFormat::kMistral;
   if (has(R"({"name":"probe","parameters":{"a":1}})")) return CallFormat::kLlama;
+  if (has("to=functions.probe<|channel|>commentary") && has(R"(<|message|>{"a":1}<|call|>)")) {
+    return CallFormat::kHarmony;
+  }
   return CallFormat::kNone;
 }
 
-std::string_view call_token(CallFormat format) {
-  return format == CallFormat::kHermes ? kHermesBegin : format == CallFormat::kMistral ? kMistralBegin : "";
+std::vector<int32_t> call_tokens(CallFormat format, const Tokenizer& tokenizer) {
+  if (format != CallFormat::kHermes && format != CallFormat::kMistral) return {};
+  const std::optional<int32_t> id = tokenizer.find(format == CallFormat::kHermes ? kHermesBegin : kMistralBegin);
+  return id && tokenizer.is_control(*id) ? std::vector{*id} : std::vector<int32_t>{};
 }
 
 std::string call_begin(CallFormat format) {
-  return format == CallFormat::kHermes ? std::string(kHermesBegin) + "\n" : std::string(call_token(format));
+  if (format == CallFormat::kMistral) return std::string(kMistralBegin);
+  return format == CallFormat::kHermes ? std::string(kHermesBegin) + "\n" : "";
 }
 
 CallReader::Piece CallReader::add(std::string_view text, bool last) {
@@ -85,7 +108,10 @@ CallReader::Piece CallReader::add(std::string_view text, bool last) {
     case CallFormat::kNone:
       break;
     case CallFormat::kHermes:
-      read_hermes(piece, last);
+      read_marked(piece, last, {kHermesBegin, kHermesEnd, hermes_call});
+      break;
+    case CallFormat::kHarmony:
+      read_marked(piece, last, {kHarmonyBegin, kHarmonyEnd, harmony_call});
       break;
     case CallFormat::kMistral:
       read_mistral(piece, last);
@@ -119,19 +145,19 @@ bool CallReader::skip_to(std::string_view marker, Piece& piece) {
   return at != std::string::npos;
 }
 
-void CallReader::read_hermes(Piece& piece, bool last) {
-  while (inside_ || skip_to(kHermesBegin, piece)) {
+void CallReader::read_marked(Piece& piece, bool last, const Marks& marks) {
+  while (inside_ || skip_to(marks.begin, piece)) {
     inside_ = true;
-    const size_t end = waiting_.find(kHermesEnd, looked_at_);
+    const size_t end = waiting_.find(marks.end, looked_at_);
     // Models may leave out the end of the last call.
     if (end == std::string::npos && !last) {
-      looked_at_ = waiting_.size() - std::min(waiting_.size(), kHermesEnd.size() - 1);
+      looked_at_ = waiting_.size() - std::min(waiting_.size(), marks.end.size() - 1);
       return;
     }
     looked_at_ = 0;
-    const size_t begin = kHermesBegin.size(), stop = std::min(end, waiting_.size());
-    const auto call = call_of(parsed(std::string_view(waiting_).substr(begin, stop - begin)), "arguments");
-    const size_t used = std::min(stop + kHermesEnd.size(), waiting_.size());
+    const size_t begin = marks.begin.size(), stop = std::min(end, waiting_.size());
+    const auto call = marks.call(std::string_view(waiting_).substr(begin, stop - begin));
+    const size_t used = std::min(stop + marks.end.size(), waiting_.size());
     if (call) {
       piece.calls.push_back(*call);
       called_ = true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,14 +17,16 @@ enum class CallFormat : uint8_t {
   kHermes,   // <tool_call>{"name": "f", "arguments": {}}</tool_call>, as often as there are calls
   kMistral,  // [TOOL_CALLS][{"name": "f", "arguments": {}}, ...]
   kLlama,    // {"name": "f", "parameters": {}}, which is all of the answer
+  kHarmony,  // <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}<|end|>, as
+             // ThoughtReader leaves it; in the answer <|call|> ends it, or the answer does
 };
 
 // Renders a conversation with a call, and returns the form in which the call stands there; kNone for any other form,
 // for a template that writes no calls, and for a model without a template.
 CallFormat call_format_of(const ChatTemplate* chat, const Tokenizer& tokenizer);
 
-// Returns what begins the calls of a format if it may be a special token, which the text of an answer lacks; else "".
-std::string_view call_token(CallFormat format);
+// Returns the control tokens that begin the calls of a format. The texts of answers have to show them (Request::shown).
+std::vector<int32_t> call_tokens(CallFormat format, const Tokenizer& tokenizer);
 
 // Returns the text that begins the calls of an answer; "" for forms that have none.
 std::string call_begin(CallFormat format);
@@ -46,7 +49,12 @@ class CallReader {
   Piece add(std::string_view text, bool last);
 
  private:
-  void read_hermes(Piece& piece, bool last);
+  // Reads calls between two marks, where `call` makes one of what stands between them.
+  struct Marks {
+    std::string_view begin, end;
+    std::optional<ToolCall> (*call)(std::string_view);
+  };
+  void read_marked(Piece& piece, bool last, const Marks& marks);
   void read_mistral(Piece& piece, bool last);
   void read_llama(Piece& piece, bool last);
   // Moves the text before the marker into the piece, and returns whether the marker is there. White space before

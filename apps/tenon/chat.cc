@@ -131,14 +131,15 @@ bool Conversation::answer(const std::string& line) {
     if (done >= total) progress.finish();
   };
   try {
-    ThoughtReader reader = args_.chat.thoughts(engine_, request);
+    const ThoughtReader unread = args_.chat.thoughts(engine_, request);
+    ThoughtReader reader = unread;
     request.on_token = [&](const Token& token) {
       limit.beat();
       return print_now(reader.add(token.text, false).text);
     };
     RunStats stats;
     const Result result = engine_.generate(request, &stats);
-    messages_.push_back({"assistant", result.text});
+    messages_.push_back({"assistant", ThoughtReader(unread).add(result.text, true).text});
     written = print_now(reader.add("", true).text + "\n");
     spdlog::debug("prompt {} tok {:.0f} tok/s, new {} tok {:.1f} tok/s, {}", stats.prompt_tokens,
                   per_second(static_cast<double>(stats.prompt_tokens), stats.prompt_seconds), stats.new_tokens,

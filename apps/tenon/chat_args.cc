@@ -10,13 +10,16 @@ std::vector<CLI::Option*> ChatArgs::add_to(CLI::App& app) {
       app.add_option("--tools", tools_file, "File with a JSON list of tools that the chat template tells the model of"),
       app.add_option("--template-variables", variables,
                      "JSON object of further variables of the chat template, such as {\"enable_thinking\": false}"),
-      app.add_flag("--hide-thoughts", hide_thoughts, "Leave out what the model thinks (<think>) before it answers")};
+      app.add_flag("--hide-thoughts", hide_thoughts,
+                   "Leave out what the model thinks (<think>, or another channel) before it answers")};
 }
 
-ThoughtReader ChatArgs::thoughts(const Engine& engine, const Request& request) const {
+ThoughtReader ChatArgs::thoughts(const Engine& engine, Request& request) const {
   const ChatTemplate* chat = engine.chat_template();
   if (!hide_thoughts || chat == nullptr) return ThoughtReader(Thoughts::kNone);
-  return ThoughtReader(chat->thoughts(engine.tokenizer(), request.chat, request.chat_options));
+  const Thoughts thoughts = chat->thoughts(engine.tokenizer(), request.chat, request.chat_options);
+  request.shown = thought_tokens(thoughts, engine.tokenizer());
+  return ThoughtReader(thoughts);
 }
 
 ChatOptions ChatArgs::options() const {

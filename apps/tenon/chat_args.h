@@ -19,8 +19,9 @@ struct ChatArgs {
   std::vector<CLI::Option*> add_to(CLI::App& app);
   // Reads the file if there is one. Throws Error(kIo).
   ChatOptions options() const;
-  // Returns what tells hidden thoughts from the text of an answer. Nothing is a thought unless they are hidden.
-  ThoughtReader thoughts(const Engine& engine, const Request& request) const;
+  // Returns what tells hidden thoughts from the text of an answer, and has the request show it what it looks for.
+  // Nothing is a thought unless they are hidden.
+  ThoughtReader thoughts(const Engine& engine, Request& request) const;
   // Returns the options that were given, with their values.
   std::vector<std::pair<const char*, std::string>> words() const;
 };

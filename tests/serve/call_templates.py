@@ -9,7 +9,10 @@ END = "{% for call in m.tool_calls or [] %}{{ 'CALL' }}{% endfor %}{{ m.tool_cal
 CALLS = {"hermes": "<tool_call>\\n' + call.function | tojson + '\\n</tool_call>",
          "mistral": "[TOOL_CALLS][' + call.function | tojson + ']",
          "llama": "{\"name\": \"' + call.function.name + '\", \"parameters\": ' + call.function.arguments | tojson + '}",
+         "harmony": "<|start|>assistant to=functions.' + call.function.name + '<|channel|>commentary json<|message|>' + call.function.arguments | tojson + '<|call|>",
          "unknown": "<call ' + call.function.name + '>"}
+# This template knows of channels, and writes no calls.
+CHANNELS = "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}{# <|channel|> #}"
 
 # The template of the clients' model: it has a variable, writes calls as Hermes does, and the mark in its comment says that the model may think.
 CLIENTS = "{# </think> #}{{ note }}" + BEGIN + END.replace("CALL", CALLS["hermes"])

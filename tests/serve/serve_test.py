@@ -15,7 +15,8 @@ import threading
 import time
 import unittest
 
-from call_templates import CALLS, set_call_template
+from call_templates import CALLS, CHANNELS, set_call_template, set_template
+from random_model import make_random_model
 from server import Server, in_threads, make_model
 
 TENON, SOURCE = sys.argv[1], sys.argv[2]
@@ -599,6 +600,21 @@ class Limits(unittest.TestCase):
                     self.assertGreater(size(talk, tools=TOOLS), size(tools=TOOLS))
                     chunks = server.stream(HELLO, CHAT, max_tokens=4, tools=TOOLS)
                     self.assertEqual(chunks[0]["choices"][0]["delta"]["role"], "assistant")
+
+    def test_marks_that_are_control_tokens_are_seen(self):
+        for template, mark in [(CALLS["mistral"], "[TOOL_CALLS]"), (CHANNELS, "<|end|>")]:
+            with self.subTest(mark), tempfile.TemporaryDirectory() as folder:
+                model, vocab = make_random_model(SOURCE, folder)
+                config = pathlib.Path(model) / "tokenizer_config.json"
+                tokens = {str(len(vocab) + i): {"content": text, "special": True} for i, text in enumerate([mark, "<|return|>"])}
+                config.write_text(json.dumps({**json.loads(config.read_text()), "added_tokens_decoder": tokens}))
+                set_template(model, template) if template == CHANNELS else set_call_template(model, template)
+                with Server(TENON, model, SMALL) as server:
+                    fields = {"max_tokens": 3, "temperature": 0, "logit_bias": {str(len(vocab)): 100}}
+                    tools = {} if template == CHANNELS else {"tools": TOOLS}
+                    self.assertEqual(server.complete(HELLO, CHAT, **tools, **fields)["choices"][0]["message"]["content"], 3 * mark)
+                    self.assertEqual(text_of(server.stream(HELLO, CHAT, **tools, **fields)), 3 * mark)
+                    self.assertEqual(server.complete("Once", **fields)["choices"][0]["text"], "")
 
     def test_tls(self):
         if not shutil.which("openssl"):

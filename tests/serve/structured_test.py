@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from call_templates import CALLS, THINKS, set_call_template, set_template
+from call_templates import CALLS, CHANNELS, THINKS, set_call_template, set_template
 from random_model import make_random_model
 from schemas import Schemas
 from server import Server, in_threads
@@ -286,6 +286,20 @@ class ForcedCalls(unittest.TestCase):
                     self.assertFalse(any(d.get("content") for d in deltas), deltas)
 
 
+    def test_models_with_channels_call_what_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, _ = make_random_model(SOURCE, folder)
+            set_call_template(model, CALLS["harmony"])
+            with Server(TENON, model, OPTIONS) as server:
+                status, _, answer = server.ask(CHAT, {"messages": HELLO, "tools": self.TOOLS, "tool_choice": "required"})
+                self.assertEqual((status, answer["error"]["param"]), (400, "tool_choice"))
+                for name in ["turn", "stop"]:
+                    calls = self.calls(server, tool_choice={"type": "function", "function": {"name": name}})
+                    self.assertEqual([call["name"] for call in calls], [name])
+                message = server.complete(HELLO, CHAT, guided_choice=["yes", "no"])["choices"][0]["message"]
+                self.assertIn(message["content"], ["yes", "no"])
+
+
 class Thoughts(unittest.TestCase):
     FIELDS = {"guided_regex": " ?[ab]{5} \\n</think>\\n[cd]{5}", "max_tokens": 100, "temperature": 1.0}
 
@@ -310,6 +324,23 @@ class Thoughts(unittest.TestCase):
             self.assertRegex(generate(), r"\A ?[ab]{5} \n</think>\n[cd]{5}\n\Z")
             self.assertRegex(generate("--hide-thoughts"), r"\A[cd]{5}\n\Z")
             self.assertRegex(json.loads(generate("--hide-thoughts", "--json"))["text"], r"\A[cd]{5}\Z")
+
+    def test_thoughts_in_a_channel(self):
+        form = r"<\|channel\|>analysis<\|message\|>[ab]{5}<\|end\|><\|start\|>assistant<\|channel\|>final<\|message\|>[cd]{5}"
+        fields = {"guided_regex": form, "max_tokens": 200, "temperature": 1.0}
+        with tempfile.TemporaryDirectory() as folder:
+            model, _ = make_random_model(SOURCE, folder)
+            set_template(model, CHANNELS)
+            with Server(TENON, model, OPTIONS) as server:
+                message = server.complete(HELLO, CHAT, **fields)["choices"][0]["message"]
+                self.assertRegex(message["reasoning_content"], r"\A[ab]{5}\Z")
+                self.assertRegex(message["content"], r"\A[cd]{5}\Z")
+                deltas = [c["choices"][0]["delta"] for c in server.stream(HELLO, CHAT, **fields)]
+                self.assertRegex("".join(d.get("reasoning_content", "") for d in deltas), r"\A[ab]{5}\Z")
+                self.assertRegex("".join(d.get("content", "") for d in deltas), r"\A[cd]{5}\Z")
+            command = [TENON, "generate", model, "--chat", "--prompt", "x", "--regex", form, "--hide-thoughts"]
+            text = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
+            self.assertRegex(text, r"\A[cd]{5}\n\Z")
 
 
 if __name__ == "__main__":

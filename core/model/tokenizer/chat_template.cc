@@ -171,7 +171,10 @@ std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer, std::span<
 
 Thoughts ChatTemplate::thoughts(const Tokenizer& tokenizer, std::span<const ChatMessage> messages,
                                 const ChatOptions& options) const {
-  if (impl_->chosen(options).source.find("</think>") == std::string::npos) return Thoughts::kNone;
+  const std::string& source = impl_->chosen(options).source;
+  const auto knows = [&](const char* mark) { return source.find(mark) != std::string::npos; };
+  if (knows("<|channel|>") && knows("<|message|>")) return Thoughts::kChannels;
+  if (!knows("</think>")) return Thoughts::kNone;
   const std::string prompt = render(tokenizer, messages, options);
   const size_t last = prompt.find_last_not_of(" \t\r\n");
   const bool begun = last != std::string::npos && std::string_view(prompt).substr(0, last + 1).ends_with("<think>");
@@ -182,8 +185,10 @@ std::vector<int32_t> ChatTemplate::stop_tokens(const Tokenizer& tokenizer) const
   std::vector<int32_t> ids = tokenizer.info().end_of_generation;
   for (const auto* one : {&impl_->plain, &impl_->with_tools}) {
     if (!*one) continue;
+    // Templates need not have <|return|>, which decides what <|end|> ends.
     const auto known = text::known_end_tokens([&](std::string_view name) {
-      return (*one)->source.find(name) == std::string::npos ? std::nullopt : tokenizer.find(name);
+      const bool named = name == "<|return|>" || (*one)->source.find(name) != std::string::npos;
+      return named ? tokenizer.find(name) : std::nullopt;
     });
     ids.insert(ids.end(), known.begin(), known.end());
   }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tenon/core/tokenizer.h"
 #include "utf8.h"
 
@@ -9,7 +11,9 @@ StreamDetokenizer::StreamDetokenizer(const Tokenizer& tokenizer, const DecodeOpt
       strip_space_(tokenizer.info().strips_first_space && !options.continues) {}
 
 std::string StreamDetokenizer::push(int32_t id) {
-  if (tokenizer_.is_control(id) && !options_.show_control) return {};
+  const std::span<const int32_t> shown = options_.shown;
+  const bool shows = options_.show_control || std::find(shown.begin(), shown.end(), id) != shown.end();
+  if (tokenizer_.is_control(id) && !shows) return {};
   std::string_view bytes = tokenizer_.bytes(id);
   if (bytes.empty()) return {};
   if (strip_space_ && bytes[0] == ' ') bytes.remove_prefix(1);

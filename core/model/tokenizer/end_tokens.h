@@ -8,14 +8,17 @@
 
 namespace tenon::text {
 
-// Returns those that `find` knows of the names in common use for the end of a text or turn.
+// Returns those that `find` knows of the names in common use for the end of a text or turn. Where <|return|> ends a
+// turn, <|end|> ends one of its messages (gpt-oss).
 template <class Find>
 std::vector<int32_t> known_end_tokens(Find find) {
   std::vector<int32_t> ids;
-  for (const char* name : {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>",
-                           "<end_of_turn>", "<EOT>", "<|EOT|>"}) {
+  for (const char* name : {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end_of_text|>", "<|endoftext|>",
+                           "<end_of_turn>", "<EOT>", "<|EOT|>", "<|return|>", "<|call|>"}) {
     if (const auto id = find(name)) ids.push_back(*id);
   }
+  const auto message = find("<|end|>");
+  if (message && !find("<|return|>")) ids.push_back(*message);
   return ids;
 }
 

@@ -67,7 +67,7 @@ Sequence::Sequence(SequenceStart start, const Tokenizer& tokenizer)
       tokens_(std::move(start.prompt)),
       end_tokens_(std::move(start.end_tokens)),
       prompt_size_(tokens_.size()),
-      detokenizer_(tokenizer, {.show_control = false, .continues = true}) {
+      detokenizer_(tokenizer, {.show_control = false, .continues = true, .shown = request_.shown}) {
   // This reserves all the room that it may need, so that steps do not allocate.
   const size_t room = std::max(prompt_size_, std::min<size_t>(prompt_size_ + limit_, capacity_)) + 1;
   tokens_.reserve(room);

@@ -221,6 +221,60 @@ TEST(ServeAnswer, AStreamWithCallsOfTools) {
   EXPECT_EQ(all[4].at("choices").at(0).at("finish_reason"), "tool_calls");
 }
 
+constexpr const char* kChannels =
+    "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>Let me see.<|end|>"
+    "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}";
+
+CompletionRequest request_in_channels(bool stream, const std::string& answers_begin = "") {
+  CompletionRequest r = request(true, stream);
+  r.thoughts = Thoughts::kChannels;
+  r.calls = CallFormat::kHarmony;
+  r.answers_begin = answers_begin;
+  return r;
+}
+
+TEST(ServeAnswer, InChannels) {
+  const auto message_of = [](const std::string& begins, const std::string& text) {
+    Answer a = answer(request_in_channels(false, begins));
+    a.add({last(FinishReason::kEndOfText, text)});
+    return json::parse(a.whole()).at("choices").at(0);
+  };
+  const json::value whole = message_of("", kChannels);
+  EXPECT_EQ(whole.at("finish_reason"), "tool_calls");
+  EXPECT_EQ(whole.at_pointer("/message/reasoning_content"), "Hm.");
+  EXPECT_EQ(whole.at_pointer("/message/content"), "Let me see.");
+  EXPECT_EQ(whole.at_pointer("/message/tool_calls/0/function"),
+            json::parse(R"({"name": "f", "arguments": "{\"a\":1}"})"));
+  const json::value forced = message_of("<|channel|>commentary to=functions.g <|constrain|>json<|message|>", "{}");
+  EXPECT_EQ(forced.at_pointer("/message/content"), nullptr);
+  EXPECT_EQ(forced.at_pointer("/message/tool_calls/0/function"), json::parse(R"({"name": "g", "arguments": "{}"})"));
+  EXPECT_EQ(message_of("<|channel|>final<|message|>", "[1]").at_pointer("/message/content"), "[1]");
+}
+
+TEST(ServeAnswer, AStreamInChannels) {
+  Answer a = answer(request_in_channels(true));
+  std::string stream;
+  const std::string text = kChannels;
+  for (size_t at = 0; at < text.size(); at += 5) stream += a.add({token(1, text.substr(at, 5))});
+  stream += a.add({last(FinishReason::kEndOfText)});
+  std::string thought, content, finish;
+  json::array calls;
+  for (const json::object& object : objects(stream)) {
+    const json::object& delta = object.at("choices").at(0).at("delta").as_object();
+    if (delta.contains("reasoning_content")) thought += delta.at("reasoning_content").get_string();
+    if (delta.contains("content")) content += delta.at("content").get_string();
+    if (delta.contains("tool_calls")) calls = delta.at("tool_calls").as_array();
+    if (object.at("choices").at(0).at("finish_reason").is_string()) {
+      finish = object.at("choices").at(0).at("finish_reason").get_string();
+    }
+  }
+  EXPECT_EQ(thought, "Hm.");
+  EXPECT_EQ(content, "Let me see.");
+  EXPECT_EQ(finish, "tool_calls");
+  ASSERT_EQ(calls.size(), 1U);
+  EXPECT_EQ(calls[0].at("function"), json::parse(R"({"name": "f", "arguments": "{\"a\":1}"})"));
+}
+
 TEST(ServeAnswer, LogprobsOfText) {
   CompletionRequest r = request(false, false);
   r.logprobs = true;

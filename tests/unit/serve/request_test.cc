@@ -185,6 +185,28 @@ TEST(ServeRequest, TakesCallsThatAreForced) {
   EXPECT_EQ(refused_chat(tools + R"("tool_choice": "required")", no_grammar), "tool_choice");
 }
 
+// Such models write what they think before their text, unless the prompt has begun the text.
+TEST(ServeRequest, BeginsTheAnswersOfModelsWithChannels) {
+  Abilities a = abilities();
+  a.calls = CallFormat::kHarmony;
+  const auto begins = [&](const std::string& fields) {
+    const CompletionRequest r = chat(fields, a);
+    EXPECT_EQ(r.prompts.front().chat_options.answer_begins, r.answers_begin);
+    return r.answers_begin;
+  };
+  EXPECT_EQ(begins(""), "");
+  EXPECT_EQ(begins(kTools), "");
+  EXPECT_EQ(begins(R"("response_format": {"type": "json_object"})"), "<|channel|>final<|message|>");
+  const std::string call = "<|channel|>commentary to=functions.", json = " <|constrain|>json<|message|>";
+  EXPECT_EQ(begins(kTools + std::string(R"(, "tool_choice": "required")")), call + "f" + json);
+  EXPECT_EQ(begins(kTwoTools + std::string(R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})")),
+            call + "g" + json);
+  EXPECT_EQ(refused_chat(kTwoTools + std::string(R"(, "tool_choice": "required")"), a), "tool_choice");
+  EXPECT_EQ(refused_chat(
+                R"("tools": [{"type": "function", "function": {"name": "f<|end|>"}}], "tool_choice": "required")", a),
+            "tools");
+}
+
 TEST(ServeRequest, TakesVariablesOfTheTemplate) {
   EXPECT_EQ(chat(R"("chat_template_kwargs": {"enable_thinking": false})").prompts.front().chat_options.variables,
             R"({"enable_thinking":false})");

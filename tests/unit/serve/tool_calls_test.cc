@@ -69,6 +69,19 @@ TEST(ServeToolCalls, LlamaHasAnObject) {
   }
 }
 
+TEST(ServeToolCalls, HarmonyHasMessagesToFunctions) {
+  constexpr CallFormat kFormat = CallFormat::kHarmony;
+  const std::string sum = "<|start|> to=functions.sum<|channel|>commentary json<|message|>{\"a\": [1, 2]}<|end|>",
+                    now = "<|start|>assistant<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}";
+  expect(kFormat, sum, {"", R"(sum({"a":[1,2]}))"});
+  expect(kFormat, "Let me see.\n" + sum + now, {"Let me see.", R"(sum({"a":[1,2]})now({}))"});
+  for (const std::string text :
+       {"<|start|>assistant to=functions.f<|message|>1", "<|start|> to=functions.<|message|>{}",
+        "<|start|>assistant<|message|>to=functions.f", "a<|start|> to=functions.f", "to=functions.f<|message|>{}"}) {
+    expect(kFormat, text, {text, ""});
+  }
+}
+
 std::string read_file(const std::filesystem::path& path) {
   std::ostringstream text;
   text << std::ifstream(path, std::ios::binary).rdbuf();
@@ -99,6 +112,7 @@ TEST(ServeToolCalls, PublishedTemplatesSayWhichFormItIs) {
       {"meta-llama-Llama-3.1-8B-Instruct", CallFormat::kLlama},
       {"meta-llama-Llama-3.2-3B-Instruct", CallFormat::kLlama},
       {"meta-llama-Llama-3.3-70B-Instruct", CallFormat::kLlama},
+      {"openai-gpt-oss-120b", CallFormat::kHarmony},
       // These write calls in other forms, some of them between the same tags, or none.
       {"Qwen3-Coder", CallFormat::kNone},
       {"GLM-4.6", CallFormat::kNone},
@@ -110,6 +124,8 @@ TEST(ServeToolCalls, PublishedTemplatesSayWhichFormItIs) {
     info.chat_template = read_file(folder / (name + ".jinja"));
     const ChatTemplate chat(info);
     EXPECT_EQ(call_format_of(&chat, *tokenizer), format) << name;
+    const Thoughts thoughts = chat.thoughts(*tokenizer, std::vector<ChatMessage>{{"user", "x"}});
+    EXPECT_EQ(thoughts == Thoughts::kChannels, format == CallFormat::kHarmony) << name;
   }
   EXPECT_EQ(call_format_of(nullptr, *tokenizer), CallFormat::kNone);
 }
@@ -138,6 +154,15 @@ TEST(ServeToolCalls, ThatAreForcedFollowASchemaOfAllTools) {
       "$defs": {"x": {"enum": [{"$ref": "#"}]}}}, "tool1": {"type": "object"}})"));
   EXPECT_FALSE(mistral.get_object().contains("maxItems"));
   EXPECT_EQ(one.at("maxItems"), 1);
+}
+
+TEST(ServeToolCalls, ThatAreForcedInHarmonyAreTheArgumentsAlone) {
+  const auto tools = boost::json::parse(R"([{"type": "function", "function": {"name": "f", "parameters":
+      {"$ref": "#/$defs/x", "$defs": {"x": {"enum": [1]}}}}}])")
+                         .get_array();
+  const ForcedCall call = force_call(CallFormat::kHarmony, tools, true);
+  EXPECT_EQ(call.begins, "<|channel|>commentary to=functions.f <|constrain|>json<|message|>");
+  EXPECT_EQ(boost::json::parse(call.grammar.text), tools[0].at("function").at("parameters"));
 }
 
 }  // namespace

@@ -189,6 +189,18 @@ TEST(ChatTemplate, ListsWhatEndsATurn) {
   EXPECT_EQ(template_of("{{ eos_token }}").stop_tokens(llama()), std::vector<int32_t>{2});
 }
 
+// gpt-oss ends each of a turn's messages with <|end|>.
+TEST(ChatTemplate, KnowsAnAnswerInChannels) {
+  const auto tokenizer = test::tokenizer_with_channels();
+  const ChatTemplate chat =
+      template_of("<|start|>assistant<|channel|>final<|message|>{{ messages[0].content }}<|end|><|call|>");
+  const std::vector<ChatMessage> messages{{"user", "x"}};
+  EXPECT_EQ(chat.thoughts(*tokenizer, messages), Thoughts::kChannels);
+  EXPECT_THAT(chat.stop_tokens(*tokenizer), testing::IsSupersetOf({1005, 1006}));
+  EXPECT_THAT(chat.stop_tokens(*tokenizer), testing::Not(testing::Contains(1004)));
+  EXPECT_EQ(template_of("<think></think>").thoughts(*tokenizer, messages), Thoughts::kMayBe);
+}
+
 TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
   const auto error = [](const char* source) { return error_of([&] { template_of(source); }, ErrorCode::kModel); };
   EXPECT_EQ(error(""), "error: the model has no chat template");

@@ -108,4 +108,18 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
+// Returns SmolLM's tokenizer with control tokens as gpt-oss has them, from id 1000 on: <|start|>, <|channel|>,
+// <|message|>, <|constrain|>, <|end|>, <|call|>, <|return|>.
+inline std::unique_ptr<Tokenizer> tokenizer_with_channels() {
+  boost::json::object tokens;
+  for (const char* name : {"start", "channel", "message", "constrain", "end", "call", "return"}) {
+    tokens[std::to_string(1000 + tokens.size())] = {{"content", "<|" + std::string(name) + "|>"}, {"special", true}};
+  }
+  TemporaryFolder folder;
+  folder.write("tokenizer.json", read_text(data_path("smollm") / "tokenizer.json"));
+  folder.write("tokenizer_config.json", boost::json::serialize(boost::json::object{{"eos_token", "<|return|>"},
+                                                                                   {"added_tokens_decoder", tokens}}));
+  return make_tokenizer(folder.path());
+}
+
 }  // namespace tenon::test

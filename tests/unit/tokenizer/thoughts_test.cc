@@ -1,7 +1,10 @@
 // A model's thought is told from its answer, however the text is cut into pieces.
 #include "tenon/core/thoughts.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include "support.h"
 
 namespace tenon {
 namespace {
@@ -50,6 +53,50 @@ TEST(Thoughts, MayBeMissing) {
 TEST(Thoughts, ThatDoNotEndHaveNoAnswer) {
   expect(Thoughts::kMayBe, "<think>on and on </thi", "on and on </thi", "");
   expect(Thoughts::kBegun, "on and on \n", "on and on", "");
+}
+
+TEST(Thoughts, MayHaveAChannel) {
+  constexpr Thoughts kChannels = Thoughts::kChannels;
+  expect(kChannels, "<|channel|>analysis<|message|>1 < 2 <|<|end|><|start|>assistant<|channel|>final<|message|> Yes.\n",
+         "1 < 2 <|", " Yes.\n");
+  expect(kChannels, "<|channel|>final<|message|>Yes.<|return|>", "", "Yes.");
+  // Two messages of one kind are two lines. What a model shows before it calls a function is text.
+  expect(kChannels,
+         "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|>\n"
+         "<|start|>assistant<|channel|>commentary<|message|>c<|start|>assistant<|channel|>final<|message|>d<|end|>",
+         "a\nb", "c\nd");
+  // Nobody runs built-in tools.
+  expect(kChannels, "<|channel|>analysis to=python<|message|>1 + 1<|call|>", "1 + 1", "");
+  for (const std::string header :
+       {" to=functions.f<|channel|>commentary json", "<|channel|>commentary to=functions.f <|constrain|>json"}) {
+    const std::string call = header + "<|message|>{\"a\": 1}";
+    expect(kChannels, call, "", "<|start|>" + call);
+    expect(kChannels, "<|channel|>analysis<|message|>t<|end|><|start|>assistant" + call + "<|call|>", "t",
+           "<|start|>assistant" + call + "<|end|>");
+  }
+}
+
+TEST(Thoughts, OfAnAnswerWithoutChannelsAreNone) {
+  constexpr Thoughts kChannels = Thoughts::kChannels;
+  for (const std::string text : {"It is 4. <|message|>x", "t", "total<|message|>", "<|end|>", "a\n"}) {
+    expect(kChannels, text, "", text == "t" ? "" : text);  // it could be the beginning of to=
+  }
+  expect(kChannels, "<|channel|>analysis", "", "");  // it ends in its header
+  expect(kChannels, "<|channel|>final<|message|>", "", "");
+  const std::string long_header = "<|channel|>" + std::string(300, 'x') + "<|message|>y";
+  expect(kChannels, long_header, "", long_header);
+  expect(kChannels, "<|channel|>analysis<|message|>a<|end|>b", "a", "b");
+}
+
+TEST(Thoughts, HaveMarksThatTextsShow) {
+  const auto tokenizer = test::tokenizer_with_channels();
+  EXPECT_THAT(thought_tokens(Thoughts::kChannels, *tokenizer),
+              testing::ElementsAre(1000, 1001, 1002, 1003, 1004, 1005, 1006));
+  EXPECT_THAT(thought_tokens(Thoughts::kMayBe, *tokenizer), testing::IsEmpty());  // they are no tokens of it
+  const std::vector<int32_t> ids = tokenizer->encode("<|channel|>final<|end|>", {.parse_special = true});
+  const std::vector<int32_t> shown = {1001};
+  EXPECT_EQ(decode(*tokenizer, ids, {.shown = shown}), "<|channel|>final");
+  EXPECT_EQ(decode(*tokenizer, ids), "final");
 }
 
 }  // namespace

@@ -84,6 +84,7 @@ struct Request {
   bool parse_special = false;          // names of special tokens in text and messages mean those tokens
   uint32_t max_new_tokens = 256;
   bool ignore_end = false;                                        // the text goes on past end-of-text tokens
+  std::vector<int32_t> shown = {};                                // the text has these control tokens, by their names
   std::vector<std::string> stop = {};                             // the text ends before the first of them appears
   std::optional<uint64_t> seed = {};                              // without one the pipeline's seed holds
   std::vector<std::pair<std::string, std::string>> sampler = {};  // overrides: {"temperature.value", "0.2"}

@@ -69,8 +69,9 @@ class Tokenizer {
 };
 
 struct DecodeOptions {
-  bool show_control = false;  // control tokens appear by their names
-  bool continues = false;     // the text goes on after a prompt: strips_first_space does not apply
+  bool show_control = false;            // control tokens appear by their names
+  bool continues = false;               // the text goes on after a prompt: strips_first_space does not apply
+  std::span<const int32_t> shown = {};  // so do these, whatever show_control says; they outlive the detokenizer
 };
 
 // This turns tokens into text as they come. It never splits a character: bytes wait until theirs is complete.
