@@ -233,6 +233,7 @@ TEST(Trees, GiveTheBitsOfPlainDecoding) {
        std::vector<Settings>{{"kv_cache.format=fp32", "kv_cache.capacity=256"},
                              {"kv_cache.format=fp16", "kv_cache.capacity=256"},
                              {"kv_cache.use=int8", "kv_cache.capacity=256"},
+                             {"kv_cache.use=fp8", "kv_cache.capacity=256"},
                              {"kv_cache.use=int4", "kv_cache.capacity=256"},
                              {"kv_cache.use=paged", "kv_cache.format=fp32", "kv_cache.capacity=256"},
                              {"kv_cache.use=paged", "kv_cache.format=int8", "kv_cache.capacity=256"},

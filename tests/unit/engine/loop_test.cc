@@ -5,7 +5,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <map>
 #include <thread>
 
 #include "requests.h"
@@ -36,23 +35,16 @@ class Loop : public ::testing::TestWithParam<Case> {
   static void TearDownTestSuite() { requests_ = {}, alone_ = {}; }
   static const std::vector<Request>& requests() { return requests_[GetParam().alike ? 1 : 0]; }
 
-  // Where it was cancelled, what is there has to be the beginning of what the request gets alone.
+  // Nobody rests beside a request that wants log probabilities.
+  static Request request(size_t i) {
+    Request r = requests()[i];
+    r.logprobs = r.logprobs && !GetParam().rests;
+    return r;
+  }
+
   static void expect_as_alone(const Result& r, size_t i, bool cancelled) {
     SCOPED_TRACE("request " + std::to_string(i));
-    const Result& expected = alone_[GetParam().alike ? 1 : 0][i];
-    EXPECT_EQ(error_of(r), "");
-    EXPECT_EQ(r.prompt_tokens, expected.prompt_tokens);
-    if (cancelled && r.finish == FinishReason::kCancelled) {
-      ASSERT_LE(r.tokens.size(), expected.tokens.size());
-      EXPECT_TRUE(std::equal(r.tokens.begin(), r.tokens.end(), expected.tokens.begin()));
-      return;
-    }
-    EXPECT_EQ(r.tokens, expected.tokens);
-    EXPECT_EQ(r.text, expected.text);
-    EXPECT_EQ(r.finish, expected.finish);
-    if (GetParam().rests) return;
-    ASSERT_EQ(r.logprobs.size(), expected.logprobs.size());
-    for (size_t t = 0; t < r.logprobs.size(); ++t) EXPECT_EQ(r.logprobs[t].value, expected.logprobs[t].value);
+    test::expect_as_alone(r, alone_[GetParam().alike ? 1 : 0][i], cancelled, !GetParam().rests);
   }
 
   static std::unique_ptr<Engine> open_case() {
@@ -72,55 +64,13 @@ class Loop : public ::testing::TestWithParam<Case> {
 std::array<std::vector<Request>, 2> Loop::requests_;
 std::array<std::vector<Result>, 2> Loop::alone_;
 
-// Returns the number of pages that no sequence holds; 0 where sequences do not share any.
-uint32_t free_pages(const Engine& engine) {
-  uint32_t page_tokens = 0;
-  return engine.pipeline().free_pages(page_tokens);
-}
-
 TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
   const auto engine = open_case();
   const uint32_t pages = free_pages(*engine);
-  std::mt19937_64 random(11);
-  std::map<size_t, Ticket> open;
-  std::vector<bool> cancelled(kRequests, false);
-  size_t next = 0, done = 0, ended_by_cancel = 0, to_cancel = 15;
-  for (uint64_t steps = 0; done < kRequests; ++steps) {
-    ASSERT_LT(steps, 20000u) << "it never ends";
-    // Now and then many come at once, and then nobody for a while.
-    for (uint64_t come = random() % 12 == 0 ? 1 + random() % 20 : 0; come > 0 && next < kRequests; --come, ++next) {
-      Request r = requests()[next];
-      r.logprobs = r.logprobs && !GetParam().rests;  // nobody rests beside it
-      if (random() % 16 == 0) {                      // a callback cancels it when so many tokens are there
-        cancelled[next] = true;
-        auto left = std::make_shared<uint64_t>(random() % 10);
-        r.on_token = [&, left, i = next](const Token&) {
-          if ((*left)-- == 0) engine->cancel(open.at(i));
-          return true;
-        };
-      }
-      open.emplace(next, engine->submit(std::move(r)));
-    }
-    if (random() % 16 == 0 && !open.empty() && to_cancel > 0) {
-      --to_cancel;
-      const size_t i = std::next(open.begin(), static_cast<std::ptrdiff_t>(random() % open.size()))->first;
-      cancelled[i] = true;
-      engine->cancel(open.at(i));
-    }
-    engine->step();
-    for (auto it = open.begin(); it != open.end();) {
-      const std::optional<Result> result = engine->take(it->second);
-      if (!result) {
-        ++it;
-        continue;
-      }
-      expect_as_alone(*result, it->first, cancelled[it->first]);
-      ended_by_cancel += result->finish == FinishReason::kCancelled ? 1 : 0;
-      ++done;
-      it = open.erase(it);
-    }
-  }
-  EXPECT_FALSE(engine->step());
+  std::vector<Request> given;
+  for (size_t i = 0; i < kRequests; ++i) given.push_back(request(i));
+  const size_t ended_by_cancel =
+      run_at_random(*engine, given, {.every = 12, .most = 20, .to_cancel = 15}, expect_as_alone);
   const RunStats stats = engine->totals();
   EXPECT_GT(ended_by_cancel, 5u);
   EXPECT_EQ(stats.preempted > 0, GetParam().preempts) << stats.preempted << " were pre-empted";
@@ -143,8 +93,7 @@ TEST_P(Loop, AlsoWhenTheyComeFromOtherThreads) {
     threads.emplace_back([&, t] {
       std::mt19937_64 random(t);
       for (size_t i = t * kEach; i < (t + 1) * kEach; ++i) {
-        Request r = requests()[i];
-        r.logprobs = r.logprobs && !GetParam().rests;
+        Request r = request(i);
         r.on_done = [&, i](const Result& result) {
           results[i] = result;
           ++done;

@@ -28,11 +28,6 @@ Request request(size_t alike, size_t own, int32_t seed, uint32_t new_tokens = 12
   return r;
 }
 
-uint32_t free_pages(const Engine& engine) {
-  uint32_t page_tokens = 0;
-  return engine.pipeline().free_pages(page_tokens);
-}
-
 TEST(Reuse, ABeginningIsRunOnceAndWholePagesOfItAreFoundAgain) {
   const auto engine = open_tiny(paged());
   const std::vector<Request> requests = {request(40, 10, 1), request(40, 10, 2)};
