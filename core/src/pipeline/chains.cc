@@ -21,7 +21,7 @@ namespace {
 std::optional<int32_t> of_heads(const std::string& name, const AttentionDecl* a) {
   if (a == nullptr) return {};
   if (name == "q_heads") return static_cast<int32_t>(a->q_heads);
-  if (name == "kv_heads") return static_cast<int32_t>(a->kv_heads);
+  if (name == "kv_heads") return a->cache_of ? 0 : static_cast<int32_t>(a->kv_heads);  // x has Q alone
   if (name == "k_dim") return static_cast<int32_t>(a->k_dim);
   if (name == "v_dim") return static_cast<int32_t>(a->v_dim);
   return {};

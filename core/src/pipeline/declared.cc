@@ -32,9 +32,9 @@ std::string last_name(const std::string& path) {
   return dot == std::string::npos ? path : path.substr(dot + 1);
 }
 
-// Returns the products of an attention: three, or one that has the columns of all.
+// Returns the products of an attention: three, or one that has the columns of all, or that of Q alone.
 std::vector<LinearId> products_of(const AttentionDecl& d) {
-  if (d.q == d.k && d.q == d.v) return {d.q};
+  if (d.cache_of || (d.q == d.k && d.q == d.v)) return {d.q};
   return {d.q, d.k, d.v};
 }
 
@@ -68,9 +68,8 @@ bool Site::has_sinks() const {
   return !after.empty() && after.back().fop.id == sdk::kAttentionSinks;
 }
 
-bool Site::queries_turn_last() const {
-  const size_t n = after.size() - (has_sinks() ? 1 : 0);
-  return n > 1 && after[n - 1].fop.id == TENON_F_ROPE && after[n - 2].fop.id == TENON_F_KV_APPEND;
+const ChainOp* Site::rope_of_queries() const {
+  return queries_turn_last ? &after[after.size() - for_attention()] : nullptr;
 }
 
 tenon_kv_geometry kv_geometry_of(const AttentionDecl& d) {
@@ -207,8 +206,30 @@ VectorId Declared::table(std::string path, int64_t rows, int64_t columns, std::f
   return static_cast<VectorId>(vectors.size() - 1);
 }
 
+std::string Declared::why_unshared(const AttentionDecl& decl) const {
+  if (!decl.cache_of) return "";
+  if (*decl.cache_of >= layers.size()) return "reads the cache of a layer that does not stand before it";
+  const AttentionDecl& own = layers[*decl.cache_of].decl;
+  const std::string reads = "reads the cache of " + own.path + ", ";
+  if (own.cache_of) return reads + "which has none and reads that of " + layers[*own.cache_of].decl.path;
+  const auto heads = [](const AttentionDecl& d) {
+    return std::to_string(d.kv_heads) + " KV heads of " + std::to_string(d.k_dim) + " and " + std::to_string(d.v_dim) +
+           " elements";
+  };
+  if (heads(own) != heads(decl)) return reads + "which has " + heads(own) + ", expected " + heads(decl);
+  const auto window = [](const AttentionDecl& d) {
+    return d.window == 0 ? "no window" : "a window of " + std::to_string(d.window) + " positions";
+  };
+  if (own.window != decl.window) return reads + "which has " + window(own) + ", expected " + window(decl);
+  return "";
+}
+
 LayerId Declared::attention(AttentionDecl decl) {
-  decl.cache_layer = static_cast<uint32_t>(layers.size());
+  if (const std::string why = why_unshared(decl); !why.empty()) {
+    refuse(decl.path + " " + why);
+    decl.cache_of.reset();
+  }
+  decl.cache_layer = decl.cache_of ? layers[*decl.cache_of].decl.cache_layer : cache_layers_++;
   layers.push_back({.decl = std::move(decl), .cache = {}, .claims = {}, .out_formats = {}});
   return static_cast<LayerId>(layers.size() - 1);
 }
@@ -269,7 +290,7 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
   const OpChain over_all = resolve_chain({site.decl.path, columns, attention},
                                          Chain(after.begin(), after.end() - (sinks ? 1 : 0)), components_, vectors);
   site.after.insert(site.after.end(), over_all.begin(), over_all.end());
-  if (attention != nullptr) site.after.push_back(append_op(*attention));
+  if (attention != nullptr && !attention->cache_of) site.after.push_back(append_op(*attention));
   if (sinks) site.after.push_back(sinks_op(*attention, after.back().vectors.front().second));
   sites.push_back(std::move(site));
   return static_cast<SiteId>(sites.size() - 1);
@@ -309,9 +330,11 @@ void Declared::make_sites() {
 }
 
 void Declared::append_before_rope(AttentionLayer& layer) {
-  OpChain& after = sites[layer.qkv].after;
-  const size_t n = after.size() - (sites[layer.qkv].has_sinks() ? 1 : 0);
-  if (n > 1 && after[n - 2].fop.id == TENON_F_ROPE) std::swap(after[n - 2], after[n - 1]);
+  Site& site = sites[layer.qkv];
+  OpChain& after = site.after;
+  const size_t n = after.size() - (site.has_sinks() ? 1 : 0), appends = layer.decl.cache_of ? 0 : 1;
+  site.queries_turn_last = n > appends && after[n - 1 - appends].fop.id == TENON_F_ROPE;
+  if (site.queries_turn_last && appends != 0) std::swap(after[n - 2], after[n - 1]);
 }
 
 void Declared::split(Site& site, const std::vector<const Scheme*>& schemes) {

@@ -65,13 +65,15 @@ struct Site {
   // Beside y the product leaves rows for the norm before that site, if the shape's format is not f32.
   SiteId normed_for = 0;
   std::vector<tenon_format> normed_formats;
+  bool queries_turn_last = false;  // see append_before_rope()
   int64_t total_rows() const;
   // Returns how many ops after the site the claim of its first group does; 0 if the site is cut.
   size_t done_after(const tenon_claim& claim) const;
-  bool queries_turn_last() const;  // a ROPE stands after the cache's append
-  bool has_sinks() const;          // learned sinks end the chain
+  bool has_sinks() const;  // learned sinks end the chain
+  // Returns the ROPE that is for queries alone, since the cache keeps keys before it; nullptr if there is none.
+  const ChainOp* rope_of_queries() const;
   // Returns how many ops at the end of `after` the attention alone can do.
-  size_t for_attention() const { return (queries_turn_last() ? 1 : 0) + (has_sinks() ? 1 : 0); }
+  size_t for_attention() const { return (queries_turn_last ? 1 : 0) + (has_sinks() ? 1 : 0); }
 };
 
 // Returns the format (tenon/sdk/linked_rows.h) of a program shape. There is one for each shape; if there is none, it is f32.
@@ -79,8 +81,9 @@ tenon_format format_of(const std::vector<tenon_format>& formats, size_t shape);
 
 struct AttentionLayer {
   AttentionDecl decl;
-  SiteId qkv = 0;                         // its y is Q, K, V heads in order; then come `heads`, then the cache's append
-  tenon_kv_view cache{};                  // the prototype that the cache gave for the layer
+  // Its y is Q, K, V heads in order; then come `heads`, then the cache's append. See AttentionDecl::cache_of.
+  SiteId qkv = 0;
+  tenon_kv_view cache{};                  // the prototype that the cache gave for the layer, or for the one it reads
   std::vector<tenon_claim> claims;        // one for each program shape
   bool dequant = false;                   // reads a copy of the cache in its preferred format
   std::vector<tenon_format> out_formats;  // see format_of()
@@ -144,7 +147,7 @@ class Declared : public Declarations {
   // Makes sites of products that stand side by side, after the model is built. Throws Error: kModel, kPlugin.
   void make_sites();
   // If a cache keeps keys before rope, the append stands before the ROPE that ended the chain. That ROPE is then for
-  // queries alone, and no scheme is offered it.
+  // queries alone, and no scheme is offered it. So is that of a layer that appends nothing.
   void append_before_rope(AttentionLayer& layer);
   // Cuts a site where the scheme changes; which ops each group's scheme may claim. `schemes` has one for each matrix.
   void split(Site& site, const std::vector<const Scheme*>& schemes);
@@ -165,6 +168,8 @@ class Declared : public Declarations {
 
  private:
   void check_matrix(const Matrix& matrix, const LinearDecl& decl);
+  // Says why the layer cannot read the cache that it is to read; "" if it can, or has its own.
+  std::string why_unshared(const AttentionDecl& decl) const;
   // The message has the tensor's name, format and shape, and what would be right.
   void wrong_tensor(const WeightTensor& tensor, const std::string& expected);
   void refuse_in(uint32_t file, std::string what);
@@ -178,6 +183,7 @@ class Declared : public Declarations {
   uint32_t capacity_;
   Wanted wanted_;
   std::string description_;
+  uint32_t cache_layers_ = 0;  // so many layers have a cache of their own
   std::vector<LinearDecl> linears_;
   std::vector<JoinedDecl> joined_;
   std::vector<SiteId> site_of_linear_;

@@ -112,7 +112,7 @@ class Pipeline::Impl::Explanation {
   uint32_t first_ = 0, rows_ = 0, outs_ = 0;  // the run's first position, its rows and out rows
   std::optional<Found> found_;
   std::string op_path_, op_component_;  // the op that left what was found
-  std::vector<Largest> largest_;        // one for each attention layer
+  std::vector<Largest> largest_;        // by AttentionDecl::cache_layer
   bool from_the_first_ = false, not_again_ = false;
   std::optional<size_t> sampler_;  // the sampler that left what none may leave
   std::string left_;               // what it left: "leaves ..."
@@ -201,7 +201,7 @@ void Pipeline::Impl::Explanation::look(size_t index) {
   look_at_heads(index);
 }
 
-// Keeps the largest keys and values of each layer.
+// Keeps the largest keys and values of each layer that has its own.
 void Pipeline::Impl::Explanation::look_at_heads(size_t index) {
   const std::vector<ReadHeads>& all = step_->heads;
   largest_.resize(all.size());
@@ -217,7 +217,7 @@ void Pipeline::Impl::Explanation::look_at_heads(size_t index) {
     const Rows x = rows_of(heads, rows_, buffer_);
     for (uint32_t r = 0; r < x.count; ++r) {
       for (int64_t c = keys; c < x.columns; ++c) {
-        float& largest = c < values ? largest_[i].key : largest_[i].value;
+        float& largest = c < values ? largest_[d.cache_layer].key : largest_[d.cache_layer].value;
         largest = std::max(largest, std::abs(x.at(r, c)));
       }
     }
@@ -310,7 +310,8 @@ std::string Pipeline::Impl::Explanation::cause_in_attention() const {
     if (not_again_) {
       return finite + ": what it read of the cache was not, and is when the text is computed from its first token";
     }
-    return finite + (from_the_first_ ? ", from the first token on: " : ": ") + cache_text(layer, largest_[i]);
+    return finite + (from_the_first_ ? ", from the first token on: " : ": ") +
+           cache_text(layer, largest_[layer.decl.cache_layer]);
   }
   return "in an attention that no layer has";
 }

@@ -104,7 +104,9 @@ void ModelInstance::add_stores() {
 
 void ModelInstance::plan_cache() {
   std::vector<tenon_kv_geometry> layers;
-  for (const AttentionLayer& layer : declared->layers) layers.push_back(kv_geometry_of(layer.decl));
+  for (const AttentionLayer& layer : declared->layers) {
+    if (!layer.decl.cache_of) layers.push_back(kv_geometry_of(layer.decl));
+  }
   std::vector<const tenon_kv_geometry*> pointers;
   for (const tenon_kv_geometry& g : layers) pointers.push_back(&g);
   const tenon_bounds largest = largest_bounds(shapes_);

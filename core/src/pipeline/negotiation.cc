@@ -17,6 +17,7 @@
 
 #include "tenon/sdk/attention_sinks.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/fop.h"
 #include "tenon/sdk/kv_codec.h"
 #include "tenon/sdk/linked_rows.h"
 
@@ -82,8 +83,13 @@ void Negotiation::throw_refusals() {
 
 void Negotiation::negotiate_caches() {
   for (AttentionLayer& layer : declared_.layers) {
-    negotiate_cache(layer);
+    if (layer.decl.cache_of) {
+      layer.cache = declared_.layers[*layer.decl.cache_of].cache;
+    } else {
+      negotiate_cache(layer);
+    }
     if (layer.cache.format != nullptr && layer.cache.format->rotated == 0) declared_.append_before_rope(layer);
+    if (layer.decl.cache_of) check_shared_cache(layer, declared_.layers[*layer.decl.cache_of]);
   }
   throw_refusals();
 }
@@ -102,6 +108,25 @@ void Negotiation::negotiate_cache(AttentionLayer& layer) {
   if (layer.chooses() && cache.table<tenon_kv_cache>().record_choice == nullptr) {
     refuse(without_layer(layer.decl.path), cache.id() + " has spans, but no record_choice that chooses them");
   }
+}
+
+void Negotiation::check_shared_cache(const AttentionLayer& layer, const AttentionLayer& own) {
+  const std::string path = without_layer(layer.decl.path), id = components_.kv_cache.id();
+  if (layer.cache.weight_rows != 0) {
+    refuse(path, id + " goes by the softmax weights of one layer, and this one reads the cache of " + own.decl.path +
+                     ", which has weights of its own; choose a cache that wants none");
+  }
+  // An attention turns keys that are kept before rope as it turns its queries.
+  const ChainOp *mine = declared_.sites[layer.qkv].rope_of_queries(),
+                *theirs = declared_.sites[own.qkv].rope_of_queries();
+  const auto alike = [](const ChainOp& a, const ChainOp& b) {
+    const sdk::RopeOp x(a.fop), y(b.fop);
+    return a.vectors == b.vectors && x.rotated == y.rotated && x.pairing == y.pairing;
+  };
+  if (mine == nullptr && theirs == nullptr) return;
+  if (mine != nullptr && theirs != nullptr && alike(*mine, *theirs)) return;
+  refuse(path,
+         id + " keeps keys before rope, and this one's is not that of " + own.decl.path + ", whose keys it reads");
 }
 
 void Negotiation::negotiate_sites(const Observed& observed) {
@@ -325,8 +350,8 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv, co
     const std::vector<tenon_claim>& claims = qkv.groups.front().claims;
     const size_t taken = shape < claims.size() ? qkv.done_after(claims[shape]) : 0;
     // A cache that chooses by the step's queries wants them turned, and its keys appended, before attention: what
-    // is left to claim stands after the append.
-    const size_t offered = layer.chooses() ? ops.size() - qkv.for_attention() : taken;
+    // is left to claim stands after the append. In a layer that appends nothing, ops before it see queries alone.
+    const size_t offered = layer.chooses() || d.cache_of ? ops.size() - qkv.for_attention() : taken;
     const std::optional<tenon_claim> claim = claim_of_attention(layer, ChainView(ops, offered), shape);
     if (!claim) return;
     if (claim->pro > ops.size() - offered) return refuse(d.path, id + " claims more ops than there are");
@@ -423,6 +448,7 @@ void Negotiation::note_attention(const AttentionLayer& layer, const OpChain& ops
   const size_t n = ops.size();
   std::string text = components_.attention.id() + " over " + components_.kv_cache.id() + " (" +
                      sdk::kv_codec_name(layer.cache.format->k.codec) + ")";
+  if (layer.decl.cache_of) text += " of " + declared_.layers[*layer.decl.cache_of].decl.path;
   if (claimed > 0) text += ", does " + names_of(ops, n - claimed, n);
   if (claimed + taken < n) text += "; ops of their own: " + names_of(ops, taken, n - claimed);
   note(layer.decl.path, text);

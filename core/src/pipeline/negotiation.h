@@ -57,6 +57,8 @@ class Negotiation {
 
   // Asks for the prototype of the layer's view, which decides the order of its chain and what attention is asked.
   void negotiate_cache(AttentionLayer& layer);
+  // Refuses a layer that reads the cache of `own`, if its policy cannot have another reader.
+  void check_shared_cache(const AttentionLayer& layer, const AttentionLayer& own);
 
   // Returns the scheme of each matrix; empty where one is refused.
   std::vector<const Scheme*> schemes_of(const Site& site);

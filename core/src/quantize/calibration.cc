@@ -63,6 +63,11 @@ Calibration::Calibration(const Weights& model, const Tokenizer& tokenizer, const
     layers_ = listing.model()->info().layers;
     width_ = listing.model()->info().width;
   }
+  for (const AttentionDecl& a : listing.attentions()) {
+    if (!a.cache_of) continue;
+    throw Error(ErrorCode::kModel, a.path + " reads the cache of " + listing.attentions()[*a.cache_of].path +
+                                       ", and a calibration computes one layer after the other; leave it out");
+  }
   const auto observes = [](const PlannedTensor& p) { return p.scheme != nullptr && p.scheme->observes(p.matrix); };
   if (std::any_of(plan.tensors.begin(), plan.tensors.end(), observes)) return;
   const char* const why = scheme.observes() ? "with these parameters it wants none" : "it has no observe()";

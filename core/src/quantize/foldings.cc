@@ -56,7 +56,7 @@ class Search {
     if (module.kind == RecordedModule::kLinear) return {module.number};
     if (module.kind == RecordedModule::kAttention) {
       const AttentionDecl& a = model_.attentions()[module.number];
-      return {a.q, a.k, a.v};
+      return a.cache_of ? std::set{a.q} : std::set{a.q, a.k, a.v};
     }
     const std::vector<LinearId>& linears = model_.joined_linears()[module.number].linears;
     return {linears.begin(), linears.end()};
@@ -139,6 +139,9 @@ class Search {
     if (module.kind == RecordedModule::kAttention) {
       const AttentionDecl& a = model_.attentions()[module.number];
       if (!std::all_of(a.heads.begin(), a.heads.end(), leaves_v)) return {};
+      // Products of other layers take V as well.
+      const auto shares = [&](const AttentionDecl& other) { return other.cache_of == module.number; };
+      if (a.cache_of || std::ranges::any_of(model_.attentions(), shares)) return {};
       const int64_t before_v = a.q == a.v ? int64_t{a.q_heads + a.kv_heads} * a.k_dim : 0;
       folding.sources = a.kv_heads * a.v_dim;
       for (uint32_t i = 0; i < a.q_heads * a.v_dim; ++i) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,7 +92,9 @@ struct RepeatedRows {
   RowOpsId live_rows = 0;  // the count of live rows times `times`: op.live_rows
 };
 
-// This is the self-attention of a layer: Q, K and V of the same x, the ops over their heads, the cache, the softmax.
+// This is the self-attention of a layer: Q, K and V of the same x, the ops over their heads, the cache, the softmax. A
+// layer may have Q alone, and read the keys and values that another one has cached (YOCO, Sun et al., arXiv:2405.05254;
+// cross-layer attention, Brandon et al., arXiv:2405.12981).
 struct AttentionDecl {
   std::string path;  // "layers.3.attention"
   int32_t layer = -1;
@@ -103,7 +106,10 @@ struct AttentionDecl {
       {};  // these run over the heads of Q, K and V side by side, before the cache gets K and V: qk_norm, rope
   uint32_t window = 0;           // a row sees so many positions, its own included; 0 = all
   float scale = 1, softcap = 0;  // see tenon_attn
-  uint32_t cache_layer = 0;      // the cache counts layers that have attention; declaring the layer sets this
+  // This layer's keys and values are read; none: the layer has its own. It was declared before and has its own, with as
+  // many KV heads of as many dimensions and the same window. k and v then stand for nothing; `heads` see Q alone.
+  std::optional<LayerId> cache_of = {};
+  uint32_t cache_layer = 0;  // the cache counts layers that have their own; declaring the layer sets this
 };
 
 // A part of a model may be built alone: layers that follow each other, with or without
@@ -176,7 +182,7 @@ class StepBuilder {
   // Returns x (rows, 1), whose elements are the bits of i32, as the experts of rows.
   virtual tenon_tid experts_of(tenon_tid x) = 0;
   // Records Q, K and V, the ops over their heads, the cache's append and the softmax: x (rows, width) becomes
-  // (rows, q_heads * v_dim).
+  // (rows, q_heads * v_dim). A layer that reads the cache of another has Q alone and no append.
   virtual tenon_tid attention(LayerId layer, tenon_tid x) = 0;
   // Picks the rows whose logits are wanted. What is recorded after it works on those. The first product after it is the
   // head: the ops before that product make of x the final hidden states.

@@ -176,7 +176,7 @@ typedef struct tenon_kv_cache {
    * their cells, and no step will write these again unless the slot is cut below n.  n = 0: none of the slot's cells may be found
    * any more, since its sequence has failed. */
   tenon_status (*share)(void *self, uint32_t slot, const int32_t *tokens, uint32_t n, tenon_reason *why);
-  /* [record] A cache has it if any of its views has spans.  It is called for each such layer before attention, when the step's keys
+  /* [record] A cache has it if any of its views has spans.  It is called before each attention over such a layer, when the step's keys
    * and values are in their cells and rope has turned its queries, and emits the ops that fill view.chosen.  Layers may share that
    * tensor, since a layer's choice is read before the next layer's is made.  q: f32 (rows, q_heads * k_dim), and rows may be
    * strided. */

@@ -1,0 +1,493 @@
+// Layers that read what an earlier layer has cached are held against float64: with every policy of a cache that takes
+// them, in prompts, pieces of prompts and single rows, of two sequences, and after a sequence went from one pipeline to
+// another. Those that cannot be are refused by name.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <random>
+
+#include "made_model.h"
+
+namespace tenon::test {
+namespace {
+
+using testing::Contains;
+using testing::Field;
+using testing::HasSubstr;
+using Row = std::vector<double>;
+
+constexpr uint32_t kKDim = 16, kVDim = 32, kRotated = 8, kWidth = 32, kVocab = 40, kTokens = 60, kPage = 16;
+constexpr float kScale = 0.25F;
+constexpr double kEps = 1e-5;
+
+struct Layer {
+  std::optional<uint32_t> cache_of;
+  uint32_t q_heads = 4, window = 0, kv_heads = 2;
+  float theta = 1;  // angles are multiplied by it
+};
+const std::vector<Layer> kSharing = {{{}}, {{}, 4, 8}, {0, 2}, {1, 4, 8}, {0, 4}};
+
+std::string path_of(size_t layer) {
+  return "layers." + std::to_string(layer) + ".attention";
+}
+
+float angle(uint32_t index, uint32_t pair, float theta) {
+  return theta * static_cast<float>(index) * (pair == 0 ? 1.0F : 0.3F / static_cast<float>(pair));
+}
+
+void fill_rope(std::span<float> table, float theta) {
+  for (uint32_t i = 0; i < table.size() / 2; ++i) {
+    const float a = angle(i / (kRotated / 2), i % (kRotated / 2), theta);
+    table[2 * i] = std::cos(a);
+    table[2 * i + 1] = std::sin(a);
+  }
+}
+
+// This declares a model of nothing but attention, layer by layer.
+class Declaring {
+ public:
+  Declaring(MadeWeights& weights, Declarations& declare) : w_(weights), declare_(declare) {}
+
+  LinearDecl linear(const std::string& path, int32_t layer, uint32_t rows, uint32_t columns) {
+    return {.matrix = w_.matrix(path, path, rows, columns), .layer = layer, .columns = columns};
+  }
+  LayerId attention(const Layer& l, size_t number) {
+    AttentionDecl a{.path = path_of(number), .layer = static_cast<int32_t>(number)};
+    const auto product = [&](const char* name, uint32_t rows) {
+      return declare_.linear(linear(a.path + "." + name, a.layer, rows, kWidth));
+    };
+    const auto norm = [&](const char* name) {
+      const std::string path = a.path + "." + name;
+      return declare_.vector(path, {w_.add(path, {kKDim})}, kKDim);
+    };
+    a.q = product("q", l.q_heads * kKDim);
+    if (!l.cache_of) {
+      a.k = product("k", l.kv_heads * kKDim);
+      a.v = product("v", l.kv_heads * kVDim);
+    }
+    a.q_heads = l.q_heads;
+    a.kv_heads = l.kv_heads;
+    a.k_dim = kKDim;
+    a.v_dim = kVDim;
+    a.window = l.window;
+    a.scale = kScale;
+    a.cache_of = l.cache_of;
+    const VectorId q_norm = norm("q_norm"), k_norm = l.cache_of ? q_norm : norm("k_norm");
+    a.heads = {{.name = "qk_norm", .vectors = {{"q_weight", q_norm}, {"k_weight", k_norm}}, .numbers = {{"eps", kEps}}},
+               {.name = "rope",
+                .vectors = {{"table", rope(l.theta)}},
+                .numbers = {{"rotated", kRotated}, {"interleaved", 0}}}};
+    return declare_.attention(std::move(a));
+  }
+  LinearId output(const Layer& l, size_t number) {
+    LinearDecl o = linear(path_of(number) + ".o", static_cast<int32_t>(number), kWidth, l.q_heads * kVDim);
+    o.after = {{.name = "add"}};
+    return declare_.linear(std::move(o));
+  }
+
+ private:
+  VectorId rope(float theta) {
+    const auto found = ropes_.find(theta);
+    if (found != ropes_.end()) return found->second;
+    return ropes_[theta] = declare_.table("rope" + std::to_string(ropes_.size()), declare_.capacity(), kRotated,
+                                          [theta](std::span<float> table) { fill_rope(table, theta); });
+  }
+
+  MadeWeights& w_;
+  Declarations& declare_;
+  std::map<float, VectorId> ropes_;
+};
+
+MadeModel model_of(const std::vector<Layer>& layers) {
+  MadeModel m;
+  m.info.vocab = kVocab;
+  m.info.width = kWidth;
+  m.info.context = 64;
+  m.info.layers = static_cast<uint32_t>(layers.size());
+  m.declare = [layers](MadeWeights& w, Declarations& declare) -> Record {
+    Declaring d(w, declare);
+    LinearDecl rows = d.linear("embedding", -1, kVocab, kWidth);
+    rows.product = false;
+    rows.lookup = true;
+    const LinearId embedding = declare.linear(std::move(rows));
+    std::vector<std::pair<LayerId, LinearId>> made;
+    for (size_t l = 0; l < layers.size(); ++l) {
+      const LayerId attention = d.attention(layers[l], l);
+      made.emplace_back(attention, d.output(layers[l], l));
+    }
+    const LinearId head = declare.linear(d.linear("head", -1, kVocab, kWidth));
+    return [=](StepBuilder& b) {
+      tenon_tid x = b.embed(embedding);
+      for (const auto& [attention, output] : made) x = b.linear(output, b.attention(attention, x), {x});
+      return b.linear(head, b.out_rows(x));
+    };
+  };
+  return m;
+}
+
+// This is what a cache lets a row see of its past.
+struct Policy {
+  uint32_t sinks = 0, window = 0;  // the first tokens, and the newest ones; window 0: all
+  bool renumbered = false;         // angles are those of places among what is kept
+  uint32_t pages = 0;              // so many pages of layers without a window are read; 0: all
+};
+
+// A text in float64, of which rows[i] came in steps of so many.
+class Reference {
+ public:
+  Reference(const MadeWeights& weights, std::vector<int32_t> tokens, std::vector<uint32_t> rows, Policy policy)
+      : w_(weights), rows_(std::move(rows)), policy_(policy) {
+    std::vector<Row> x;
+    for (const int32_t token : tokens) {
+      const auto row = w_.values("embedding.weight").begin() + token * static_cast<int64_t>(kWidth);
+      x.emplace_back(row, row + kWidth);
+    }
+    for (size_t l = 0; l < kSharing.size(); ++l) add_attention(l, x);
+    for (const Row& row : x) logits.push_back(product("head", row));
+  }
+  std::vector<Row> logits;
+
+ private:
+  struct Cached {
+    std::vector<Row> keys, values;  // keys before rope
+  };
+
+  Row product(const std::string& name, const Row& x) const {
+    const Values& matrix = w_.values(name + ".weight");
+    Row y(matrix.size() / x.size());
+    for (size_t i = 0; i < matrix.size(); ++i) y[i / x.size()] += static_cast<double>(matrix[i]) * x[i % x.size()];
+    return y;
+  }
+  Row normed(Row x, const std::string& weight) const {
+    for (size_t h = 0; h < x.size(); h += kKDim) {
+      double sum = 0;
+      for (size_t i = 0; i < kKDim; ++i) sum += x[h + i] * x[h + i];
+      for (size_t i = 0; i < kKDim; ++i) {
+        x[h + i] *= static_cast<double>(w_.values(weight)[i]) / std::sqrt(sum / kKDim + kEps);
+      }
+    }
+    return x;
+  }
+  // Returns a head, turned.
+  static Row turned(const Row& x, size_t head, uint32_t index) {
+    Row y(x.begin() + static_cast<ptrdiff_t>(head * kKDim), x.begin() + static_cast<ptrdiff_t>((head + 1) * kKDim));
+    for (uint32_t i = 0; i < kRotated / 2; ++i) {
+      const double a = static_cast<double>(angle(index, i, 1)), u = y[i], v = y[i + kRotated / 2];
+      y[i] = u * std::cos(a) - v * std::sin(a);
+      y[i + kRotated / 2] = u * std::sin(a) + v * std::cos(a);
+    }
+    return y;
+  }
+  static double dot(const Row& a, const Row& b) { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); }
+
+  uint32_t index_of(uint32_t position, uint32_t reader) const {
+    const uint32_t kept = policy_.sinks + policy_.window, shift = reader + 1 > kept ? reader + 1 - kept : 0;
+    return !policy_.renumbered || position < policy_.sinks ? position : position - shift;
+  }
+
+  // Returns whether pages of a KV head are read by the queries of a row (Quest, arXiv:2406.10774).
+  std::vector<bool> pages_read(const Cached& cached, size_t kv_head, const std::vector<Row>& queries,
+                               uint32_t n) const {
+    const uint32_t own = n / kPage, before = own == 0 ? 0 : own - 1;
+    std::vector<bool> read(own + 1, true);
+    if (policy_.pages == 0 || rows_[n] > 16 || before + 2 <= policy_.pages) return read;
+    Row bound(before);
+    for (uint32_t page = 0; page < before; ++page) {
+      for (size_t d = 0; d < kKDim; ++d) {
+        double least = INFINITY, greatest = -INFINITY;
+        for (uint32_t p = page * kPage; p < (page + 1) * kPage; ++p) {
+          const double key = turned(cached.keys[p], kv_head, p)[d];
+          least = std::min(least, key);
+          greatest = std::max(greatest, key);
+        }
+        for (const Row& q : queries) bound[page] += std::max(q[d] * least, q[d] * greatest);
+      }
+    }
+    std::vector<uint32_t> order(before);
+    std::iota(order.begin(), order.end(), 0U);
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return bound[a] > bound[b]; });
+    for (size_t i = policy_.pages - 2; i < order.size(); ++i) read[order[i]] = false;
+    return read;
+  }
+
+  Row attend(const Layer& l, const Cached& cached, const Row& q, uint32_t n) const {
+    Row out;
+    const uint32_t group = l.q_heads / l.kv_heads;
+    for (uint32_t kv = 0; kv < l.kv_heads; ++kv) {
+      std::vector<Row> queries;
+      for (uint32_t g = 0; g < group; ++g) queries.push_back(turned(q, kv * group + g, index_of(n, n)));
+      const std::vector<bool> pages = l.window == 0 ? pages_read(cached, kv, queries, n) : std::vector<bool>();
+      for (const Row& query : queries) {
+        Row mean(kVDim);
+        double sum = 0;
+        for (uint32_t p = 0; p <= n; ++p) {
+          if (l.window != 0 && p + l.window <= n) continue;
+          if (policy_.window != 0 && p >= policy_.sinks && p + policy_.window <= n) continue;
+          if (l.window == 0 && !pages[p / kPage]) continue;
+          const double weight =
+              std::exp(dot(query, turned(cached.keys[p], kv, index_of(p, n))) * static_cast<double>(kScale));
+          sum += weight;
+          for (size_t d = 0; d < kVDim; ++d) mean[d] += weight * cached.values[p][kv * kVDim + d];
+        }
+        for (const double m : mean) out.push_back(m / sum);
+      }
+    }
+    return out;
+  }
+
+  void add_attention(size_t number, std::vector<Row>& x) {
+    const Layer& l = kSharing[number];
+    const std::string path = path_of(number);
+    if (!l.cache_of) {
+      Cached& mine = cached_[number];
+      for (const Row& row : x) {
+        mine.keys.push_back(normed(product(path + ".k", row), path + ".k_norm"));
+        mine.values.push_back(product(path + ".v", row));
+      }
+    }
+    const Cached& cached = cached_.at(l.cache_of.value_or(static_cast<uint32_t>(number)));
+    for (uint32_t n = 0; n < x.size(); ++n) {
+      const Row q = normed(product(path + ".q", x[n]), path + ".q_norm");
+      const Row o = product(path + ".o", attend(l, cached, q, n));
+      for (size_t i = 0; i < kWidth; ++i) x[n][i] += o[i];
+    }
+  }
+
+  const MadeWeights& w_;
+  std::vector<uint32_t> rows_;
+  Policy policy_;
+  std::map<size_t, Cached> cached_;  // by layer
+};
+
+std::vector<int32_t> text(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int32_t> tokens(kTokens);
+  for (int32_t& t : tokens) t = static_cast<int32_t>(random() % kVocab);
+  return tokens;
+}
+
+// In each step, so many rows of the text in slot 0 and of that in slot 1.
+using Steps = std::vector<std::array<uint32_t, 2>>;
+const Steps kSteps = {{20, 0}, {5, 24}, {1, 1}, {1, 1}, {16, 3}, {1, 17}, {0, 1}, {1, 1}, {1, 1},
+                      {1, 0},  {7, 5},  {1, 1}, {1, 1}, {1, 1},  {1, 1},  {1, 1}, {1, 1}};
+
+// Returns for each row of a slot's text how many came with it.
+std::vector<uint32_t> rows_with(const Steps& steps, size_t slot) {
+  std::vector<uint32_t> rows;
+  for (const auto& step : steps) rows.insert(rows.end(), step[slot], step[slot]);
+  return rows;
+}
+
+// This runs texts in both slots of a pipeline, step by step.
+class Running {
+ public:
+  Running(MadeModel& model, std::vector<std::string> set) : kind_(kind_of(model)) {
+    PipelineOptions options;
+    options.model = &kind_;
+    options.sequences = 2;
+    options.prefill_rows = options.score_rows = 32;
+    options.load_sessions = options.save_sessions = true;
+    set.insert(set.begin(), "scheduler.use=continuous");
+    pipeline = Pipeline::build(config_of(std::move(set)), registry(), model.weights, options);
+    pipeline->load();
+    for (uint32_t slot = 0; slot < 2; ++slot) pipeline->start_sequence(slot, 1, {});
+  }
+
+  // Runs the steps, and appends the logits of each row to those of its slot. Steps with one row a slot sample.
+  void run(const std::array<std::vector<int32_t>, 2>& texts, const Steps& steps) {
+    for (const auto& rows : steps) {
+      StepBatch batch;
+      batch.kv_len = {static_cast<int32_t>(length[0]), static_cast<int32_t>(length[1])};
+      batch.seq_row = {0};
+      for (uint32_t slot = 0; slot < 2; ++slot) add(batch, texts[slot], slot, rows[slot]);
+      batch.want_logits = true;
+      batch.sample = std::max(rows[0], rows[1]) == 1;
+      batch.prompts = batch.sample ? 0 : static_cast<uint32_t>(batch.seq_slot.size());
+      batch.prompt_rows = batch.sample ? 0 : static_cast<uint32_t>(batch.token.size());
+      StepResult result;
+      if (Status s = pipeline->step(batch, result); !s.ok()) throw Error(s.code(), s.message());
+      for (size_t r = 0; r < batch.token.size(); ++r) {
+        const auto row = result.logits.subspan(r * kVocab, kVocab);
+        logits[static_cast<size_t>(batch.slot[r])].emplace_back(row.begin(), row.end());
+      }
+    }
+  }
+
+  std::unique_ptr<Pipeline> pipeline;
+  std::array<uint32_t, 2> length{};
+  std::array<std::vector<Values>, 2> logits;
+
+ private:
+  void add(StepBatch& batch, const std::vector<int32_t>& tokens, uint32_t slot, uint32_t rows) {
+    if (rows == 0) return;
+    if (Status s = pipeline->reserve(slot, length[slot] + rows); !s.ok()) throw Error(s.code(), s.message());
+    for (uint32_t r = 0; r < rows; ++r) {
+      const auto row = static_cast<int32_t>(batch.token.size());
+      batch.out_row.push_back(row);
+      batch.parent.push_back(r == 0 ? -1 : row - 1);
+      batch.slot.push_back(static_cast<int32_t>(slot));
+      batch.position.push_back(static_cast<int32_t>(length[slot]));
+      batch.token.push_back(tokens[length[slot]++]);
+    }
+    batch.seq_slot.push_back(static_cast<int32_t>(slot));
+    batch.seq_row.push_back(static_cast<int32_t>(batch.token.size()));
+  }
+
+  ModelKind kind_;
+};
+
+// Returns the greatest difference by the greatest logit.
+double difference(const std::vector<Values>& found, const std::vector<Row>& wanted, size_t first = 0) {
+  EXPECT_EQ(found.size() + first, wanted.size());
+  double worst = 0, peak = 0;
+  for (size_t r = 0; r < found.size(); ++r) {
+    for (size_t i = 0; i < kVocab; ++i) {
+      worst = std::max(worst, std::abs(static_cast<double>(found[r][i]) - wanted[r + first][i]));
+      peak = std::max(peak, std::abs(wanted[r + first][i]));
+    }
+  }
+  return worst / peak;
+}
+
+struct Case {
+  const char* name;
+  std::vector<std::string> set;
+  Policy policy = {};
+  double within = 5e-5;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.name;
+}
+
+const Case kCases[] = {
+    {"static", {"kv_cache.use=static"}},
+    {"paged", {"kv_cache.use=paged"}},
+    {"quest_all", {"kv_cache.use=quest", "kv_cache.whole_layers=0"}},
+    {"quest", {"kv_cache.use=quest", "kv_cache.whole_layers=0", "kv_cache.budget=48"}, {.pages = 3}},
+    {"original",
+     {"kv_cache.use=sink_window", "kv_cache.sinks=3", "kv_cache.window=20", "kv_cache.positions=original"},
+     {.sinks = 3, .window = 20}},
+    {"renumbered",
+     {"kv_cache.use=sink_window", "kv_cache.sinks=3", "kv_cache.window=20"},
+     {.sinks = 3, .window = 20, .renumbered = true}},
+    // These round what they keep.
+    {"fp16", {"kv_cache.use=static", "kv_cache.format=fp16"}, {}, 3e-3},
+    {"int8", {"kv_cache.use=int8", "kv_cache.format=fp16_scales"}, {}, 3e-2},
+    {"fp8", {"kv_cache.use=fp8", "kv_cache.format=fp16_scales"}, {}, 1e-1},
+    {"int4", {"kv_cache.use=int4", "kv_cache.format=fp16_scales", "kv_cache.tail=16"}, {}, 1e-1},
+};
+
+class SharedCaches : public testing::TestWithParam<Case> {
+ protected:
+  static std::vector<std::string> settings(const char* attention) {
+    return with_more({std::string("attention.use=") + attention, "pipeline.strict=false"});
+  }
+  static std::vector<std::string> with_more(std::vector<std::string> more) {
+    more.insert(more.end(), GetParam().set.begin(), GetParam().set.end());
+    return more;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Policies, SharedCaches, testing::ValuesIn(kCases),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST_P(SharedCaches, EqualFloat64InPromptsPiecesAndSingleRowsOfTwoSequences) {
+  const std::array<std::vector<int32_t>, 2> texts = {text(1), text(2)};
+  for (const char* attention : {"flash", "reference"}) {
+    MadeModel m = model_of(kSharing);
+    Running running(m, settings(attention));
+    running.run(texts, kSteps);
+    for (size_t slot = 0; slot < 2; ++slot) {
+      ASSERT_GT(running.logits[slot].size(), 55U);
+      std::vector<int32_t> tokens = texts[slot];
+      tokens.resize(running.logits[slot].size());
+      const Reference wanted(m.weights, tokens, rows_with(kSteps, slot), GetParam().policy);
+      EXPECT_LT(difference(running.logits[slot], wanted.logits), GetParam().within) << attention << ", slot " << slot;
+    }
+  }
+}
+
+TEST_P(SharedCaches, GoOnWhereAnotherPipelineEnded) {
+  const std::array<std::vector<int32_t>, 2> texts = {text(1), text(1)};
+  const Steps before = {{24, 0}, {13, 0}, {1, 0}, {1, 0}}, after = {{0, 1}, {0, 9}, {0, 1}, {0, 1}};
+  MadeModel m = model_of(kSharing);
+  Running from(m, settings("flash"));
+  from.run(texts, before);
+  const std::vector<std::byte> cells = from.pipeline->export_sequence(0, from.length[0]);
+
+  MadeModel other = model_of(kSharing);
+  Running to(other, settings("flash"));
+  to.length[1] = from.length[0];
+  ASSERT_TRUE(to.pipeline->reserve(1, to.length[1]).ok());
+  to.pipeline->import_sequence(1, to.length[1], cells);
+  to.run(texts, after);
+
+  std::vector<uint32_t> rows = rows_with(before, 0);
+  const std::vector<uint32_t> more = rows_with(after, 1);
+  rows.insert(rows.end(), more.begin(), more.end());
+  std::vector<int32_t> tokens = texts[0];
+  tokens.resize(rows.size());
+  const Reference wanted(m.weights, tokens, rows, GetParam().policy);
+  EXPECT_LT(difference(to.logits[1], wanted.logits, from.length[0]), GetParam().within);
+}
+
+// Five layers have the caches of two, and the plan says where the others read.
+TEST_P(SharedCaches, AreCountedOnce) {
+  MadeModel sharing = model_of(kSharing), owners = model_of({kSharing[0], kSharing[1]});
+  const Running some(sharing, settings("flash")), two(owners, settings("flash"));
+  EXPECT_EQ(some.pipeline->plan().of(MemoryKind::kKvCache), two.pipeline->plan().of(MemoryKind::kKvCache));
+  EXPECT_EQ(some.pipeline->kv_used_bytes(50), two.pipeline->kv_used_bytes(50));
+  EXPECT_EQ(some.pipeline->high_water(), some.pipeline->plan().peak());
+  EXPECT_THAT(some.pipeline->decisions(), Contains(Field(&Decision::text, HasSubstr("of layers.1.attention"))));
+}
+
+// Where a scheme of its own holds Q alone, its op still ends before attention.
+TEST(SharedCache, IsReadWhateverSchemeHoldsQ) {
+  const std::array<std::vector<int32_t>, 2> texts = {text(1), {}};
+  const Steps steps = {{20, 0}, {1, 0}};
+  MadeModel m = model_of(kSharing);
+  Running running(m, {"quantization.override=[{match=\"layers.[024].attention.q\", use=\"plain\"}]"});
+  running.run(texts, steps);
+  std::vector<int32_t> tokens = texts[0];
+  tokens.resize(running.logits[0].size());
+  EXPECT_LT(difference(running.logits[0], Reference(m.weights, tokens, rows_with(steps, 0), {}).logits), 5e-5);
+}
+
+TEST(SharedCache, OfALayerThatCannotGiveItIsRefusedByName) {
+  const auto error = [](std::vector<Layer> layers) { return error_of(model_of(layers)); };
+  EXPECT_THAT(error({{{}}, {2}, {{}}}),
+              HasSubstr("layers.1.attention reads the cache of a layer that does not stand before it"));
+  EXPECT_THAT(error({{0}}), HasSubstr("layers.0.attention reads the cache of a layer that does not stand before it"));
+  EXPECT_THAT(error({{{}}, {0}, {1}}), HasSubstr("layers.2.attention reads the cache of layers.1.attention, which has "
+                                                 "none and reads that of layers.0.attention"));
+  EXPECT_THAT(error({{{}}, {0, 4, 0, 4}}),
+              HasSubstr("layers.1.attention reads the cache of layers.0.attention, which has 2 KV heads of 16 and 32 "
+                        "elements, expected 4 KV heads of 16 and 32 elements"));
+  EXPECT_THAT(error({{{}, 4, 8}, {0}}), HasSubstr("which has a window of 8 positions, expected no window"));
+  EXPECT_THAT(error({{{}}, {0}}), HasSubstr("no error"));
+}
+
+TEST(SharedCache, OfAPolicyThatWantsWeightsIsRefusedByName) {
+  for (const char* use : {"h2o", "snapkv"}) {
+    const std::string error = error_of(model_of(kSharing), {std::string("kv_cache.use=") + use});
+    EXPECT_THAT(error, HasSubstr(std::string("kv_cache.") + use + " goes by the softmax weights of one layer"));
+    EXPECT_THAT(error, HasSubstr("reads the cache of layers.0.attention"));
+    EXPECT_EQ(error_of(model_of({kSharing[0], kSharing[1]}), {std::string("kv_cache.use=") + use}), "no error");
+  }
+}
+
+// Keys that are kept before rope are turned as the queries are.
+TEST(SharedCache, OfKeysBeforeAnotherRopeIsRefusedByName) {
+  const std::vector<Layer> layers = {{{}}, {.cache_of = 0, .theta = 2}};
+  EXPECT_THAT(error_of(model_of(layers), {"kv_cache.use=sink_window", "kv_cache.sinks=3", "kv_cache.window=20"}),
+              HasSubstr("kv_cache.sink_window keeps keys before rope, and this one's is not that of "
+                        "layers.0.attention"));
+  EXPECT_EQ(error_of(model_of(layers)), "no error");
+}
+
+}  // namespace
+}  // namespace tenon::test
