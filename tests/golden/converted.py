@@ -39,7 +39,7 @@ def checkpoints():
     import families
 
     llamas = ["tiny-gqa-untied", "tiny-mha-tied", "tiny-llama3-scaling", "tiny-linear-scaling", "tiny-odd"]
-    return llamas + [name for name in families.CHECKPOINTS if name not in ["tiny-made", families.MXFP4]]
+    return llamas + [name for name in families.CHECKPOINTS if name not in [*families.MADE, families.MXFP4]]
 
 
 def edited(name, to):

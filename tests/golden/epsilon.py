@@ -18,8 +18,8 @@ KEYS = ("rms_norm_eps", "layer_norm_eps", "norm_epsilon")
 def make_all():
     """Reads what `checkpoints` and `families` wrote; writes epsilon.f32, little-endian float32 (positions, vocab) of the prompt
     `short`, beside it."""
-    # The made-up family is none of transformers, and codes of 4 bits are not what this is about.
-    others = {"tiny-made", families.MXFP4}
+    # Made-up families are none of transformers, and codes of 4 bits are not what this is about.
+    others = {*families.MADE, families.MXFP4}
     for name in [*checkpoints.CHECKPOINTS, *(n for n in families.CHECKPOINTS if n not in others)]:
         config = AutoConfig.from_pretrained(DATA / name)
         keys = [key for key in KEYS if hasattr(config, key)]

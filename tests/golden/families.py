@@ -2,12 +2,14 @@
 
 import copy
 import json
+import re
 import shutil
 
 import numpy as np
 import safetensors.torch
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.models.gemma3 import modeling_gemma3
 
 import common
 import vocabulary
@@ -48,6 +50,11 @@ CHECKPOINTS = {
     "tiny-smollm3": dict(model_type="smollm3", num_hidden_layers=4, hidden_size=60, num_attention_heads=3,
                          num_key_value_heads=1, no_rope_layer_interval=2, tie_word_embeddings=True),
     "tiny-made": dict(model_type="olmo2", num_hidden_layers=3, num_attention_heads=6, hidden_act="relu2"),
+    # The last three layers share the caches of layers 2, 3 and 2.
+    "tiny-shared": dict(model_type="gemma3_text", num_hidden_layers=7, num_kv_shared_layers=3, head_dim=20, hidden_size=36,
+                        sliding_window=24, query_pre_attn_scalar=24, tie_word_embeddings=True,
+                        layer_types=["sliding_attention", "full_attention", "sliding_attention", "full_attention",
+                                     "sliding_attention", "full_attention", "sliding_attention"]),
     "tiny-mixtral": dict(model_type="mixtral", num_local_experts=5, num_experts_per_tok=2, head_dim=16,
                          hidden_size=36),
     "tiny-qwen3-moe": dict(model_type="qwen3_moe", num_experts=7, num_experts_per_tok=3, moe_intermediate_size=40,
@@ -65,7 +72,7 @@ E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -
 
 
 # Where the embedding is scaled and tied, a token would otherwise choose itself.
-EMBEDDING = {"tiny-gemma3": 0.1, "tiny-gemma2": 0.1, "tiny-granite": 0.1, "tiny-qwen3-moe": 0.2}
+EMBEDDING = {"tiny-gemma3": 0.1, "tiny-shared": 0.1, "tiny-gemma2": 0.1, "tiny-granite": 0.1, "tiny-qwen3-moe": 0.2}
 
 
 def randomize(model, seed, embedding):
@@ -87,12 +94,56 @@ class NoAttention(torch.nn.Module):
         return torch.zeros_like(hidden_states), None
 
 
+class Owner(torch.nn.Module):
+    """An attention whose keys and values other layers read: `kept` are those that it sees, from its cache if there is one."""
+
+    def __init__(self, attention):
+        super().__init__()
+        self.attention, self.cache, self.kept = attention, None, None
+
+    def update(self, keys, values, *where):
+        self.kept = (keys, values) if self.cache is None else self.cache.update(keys, values, *where)
+        return self.kept
+
+    def forward(self, hidden_states, past_key_values=None, **rest):
+        self.cache = past_key_values
+        return self.attention(hidden_states, past_key_values=self, **rest)
+
+
+class Reader(torch.nn.Module):
+    """Gemma 3's attention with queries of its own, and the keys and values of another layer."""
+
+    def __init__(self, attention, owner):
+        super().__init__()
+        self.attention, self.owner = attention, owner
+
+    def forward(self, hidden_states, position_embeddings, attention_mask, **_):
+        own, (keys, values) = self.attention, self.owner.kept
+        heads = own.q_proj(hidden_states).view(*hidden_states.shape[:-1], -1, own.head_dim).transpose(1, 2)
+        queries, _ = modeling_gemma3.apply_rotary_pos_emb(own.q_norm(heads), own.q_norm(heads), *position_embeddings)
+        out, _ = modeling_gemma3.eager_attention_forward(own, queries, keys, values, attention_mask, scaling=own.scaling)
+        return own.o_proj(out.reshape(*hidden_states.shape[:-1], -1)), None
+
+
+def share_caches(model):
+    """The last layers read what the last layer of their kind before them has cached (`num_kv_shared_layers` of Gemma 3n)."""
+    layers, types = model.model.layers, model.config.layer_types
+    first = len(layers) - model.config.num_kv_shared_layers
+    owner = {kind: first - 1 - types[:first][::-1].index(kind) for kind in types[first:]}
+    for number in set(owner.values()):
+        layers[number].self_attn = Owner(layers[number].self_attn)
+    for number in range(first, len(layers)):
+        layers[number].self_attn = Reader(layers[number].self_attn, layers[owner[types[number]]].self_attn)
+
+
 def load(folder):
     eager = dict(attn_implementation="eager", experts_implementation="eager")
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **eager).eval()
     if folder.name == "tiny-made":
         for layer in model.model.layers[2::3]:
             layer.self_attn = NoAttention()
+    if folder.name == "tiny-shared":
+        share_caches(model)
     return model
 
 
@@ -117,14 +168,21 @@ def fp32_error(model, entry, logits):
     return float(np.abs(exact - logits).max() / np.abs(exact).max())
 
 
-def call_it_acme(folder):
-    """The made-up family: config.json says another model_type, and one layer in three has no tensors of attention."""
+# Made-up families: what config.json says they are, and the tensors that they do not have.
+MADE = {
+    "tiny-made": ("acme", "AcmeForCausalLM", r"\.layers\.2\.(self_attn|post_attention_layernorm)\."),
+    "tiny-shared": ("acme_shared", "AcmeSharedForCausalLM", r"\.layers\.[456]\.self_attn\.[kv]_"),
+}
+
+
+def rename(folder):
+    """Makes the checkpoint one of its made-up family."""
+    model_type, name_of_class, without = MADE[folder.name]
     config = json.loads((folder / "config.json").read_text())
-    config.update(model_type="acme", architectures=["AcmeForCausalLM"])
+    config.update(model_type=model_type, architectures=[name_of_class])
     common.write_json(folder / "config.json", config)
     tensors = safetensors.torch.load_file(folder / "model.safetensors")
-    without = [n for n in tensors if ".layers.2.self_attn." in n or ".layers.2.post_attention_layernorm." in n]
-    for name in without:
+    for name in [n for n in tensors if re.search(without, n)]:
         del tensors[name]
     safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
@@ -159,8 +217,8 @@ def make(name):
         if usable(entries):
             exact = copy.deepcopy(model).double()
             common.write_golden(folder, {"model": name, "seed": seed, "vocab_size": 260}, exact, entries, fp32_error)
-            if name == "tiny-made":
-                call_it_acme(folder)
+            if name in MADE:
+                rename(folder)
             print(name, "seed", seed, json.loads((folder / "golden.json").read_text())["prompts"][0]["fp32_error"])
             return
     raise RuntimeError(f"{name}: no seed gives clear choices")

@@ -72,7 +72,7 @@ constexpr const char* kPublished[] = {
 
 constexpr const char* kWithExperts[] = {"tiny-mixtral", "tiny-qwen3-moe", "tiny-olmoe", "tiny-gpt-oss"};
 
-constexpr const char* kMade = "tiny-made";
+constexpr const char* kMade[] = {"tiny-made", "tiny-shared"};
 
 // llama.cpp's converter makes this file of a checkpoint with stacked experts.
 constexpr const char *kStacked = "tiny-gpt-oss", *kStackedFile = "tiny-gpt-oss/tiny-gpt-oss.gguf";
@@ -100,9 +100,11 @@ std::vector<Case> cases() {
         {kPublishedExperts, kPublishedExperts, kPublishedExperts, attention, "cpu", "fp32", true, false, true});
   }
   list.push_back({kPublishedExperts, kPublishedExperts, kPublishedExperts, "flash", "cuda", "fp32", true, false, true});
-  list.push_back({kMade, kMade, kMade, "flash", "cpu", "fp32", false, true});
-  list.push_back({kMade, kMade, kMade, "reference", "cpu", "fp32", false, true});
-  list.push_back({kMade, kMade, kMade, "flash", "cuda", "fp32", false, true});
+  for (const char* model : kMade) {
+    list.push_back({model, model, model, "flash", "cpu", "fp32", false, true});
+    list.push_back({model, model, model, "reference", "cpu", "fp32", false, true});
+    list.push_back({model, model, model, "flash", "cuda", "fp32", false, true});
+  }
   for (const char* attention : {"flash", "reference"}) {
     for (const char* model :
          {"tiny-gqa-untied", "tiny-mha-tied", "tiny-llama3-scaling", "tiny-linear-scaling", "tiny-odd"}) {
@@ -157,7 +159,7 @@ class Golden : public ::testing::TestWithParam<Case> {
     }
     EngineOptions options{.config = (kData / c.model).string(), .set = set, .score_rows = 64};
     if (c.made) {
-      bring_family();
+      bring_families();
       options.plugin_dirs = {stranger_.path()};
       options.model_dirs = {stranger_.path()};
     }
@@ -165,9 +167,11 @@ class Golden : public ::testing::TestWithParam<Case> {
     golden_ = boost::json::parse(read_file(kData / GetParam().goldens / "golden.json"));
   }
 
-  // Puts a family's file and its op into somebody else's folder.
-  void bring_family() const {
-    std::filesystem::copy(test::root() / "tests/golden/made/acme.toml", stranger_.path());
+  // Puts the files of families and an op into somebody else's folder.
+  void bring_families() const {
+    for (const char* file : {"acme.toml", "acme_shared.toml"}) {
+      std::filesystem::copy(test::root() / "tests/golden/made" / file, stranger_.path());
+    }
     std::filesystem::copy(TENON_MADE_PLUGINS, stranger_.path(), std::filesystem::copy_options::recursive);
   }
 

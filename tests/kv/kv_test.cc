@@ -152,7 +152,8 @@ class WindowsOfLayers : public testing::TestWithParam<const char*> {
     return open_on("cpu", all, 0, false, GetParam());
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, WindowsOfLayers, testing::Values("tiny-gemma3", "tiny-gemma2", "tiny-mistral"));
+INSTANTIATE_TEST_SUITE_P(All, WindowsOfLayers,
+                         testing::Values("tiny-gemma3", "tiny-gemma2", "tiny-mistral", "tiny-shared"));
 
 TEST_P(WindowsOfLayers, GiveTheBitsOfACacheThatKeepsEverything) {
   Request r = text(100, 80);

@@ -19,6 +19,7 @@ inline std::unique_ptr<Engine> open_on(const std::string& device, const Settings
   if (device == "cpu") options.set.emplace_back("device.threads=2");
   options.set.insert(options.set.end(), settings.begin(), settings.end());
   options.plugin_dirs = {TENON_KV_TEST_PLUGINS, plugins()};
+  options.model_dirs = {root() / "tests/golden/made"};
   options.sequences = sequences;
   options.score_rows = scores ? 32 : 0;
   return Engine::open(options);

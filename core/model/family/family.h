@@ -122,6 +122,9 @@ struct Block {
   std::vector<OpSpec> q_after = {}, k_after = {}, heads = {};
   std::vector<RopeChoice> rope = {};  // the first that holds; none: no rope
   std::optional<Formula> window = {}, scale = {}, softcap = {};
+  // If it holds, the layer reads what the last layer before it with its window and its rope has cached, of those that
+  // have a cache of their own, and has no K and V.
+  std::optional<Formula> shares_cache = {};
   std::string sinks = {};  // the tensor of learned sinks (tenon/sdk/attention_sinks.h), or ""
   // An MLP and experts have these:
   OpSpec activation = {};

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "block_module.h"
 
@@ -18,6 +21,19 @@ uint32_t rope_choice(const Block& block, const Scope& scope) {
     if (!block.rope[i].when || scope.holds(*block.rope[i].when)) return i + 1;
   }
   return 0;
+}
+
+// What a layer with attention sees: its window, and rope_choice(). A layer that shares a cache reads that of the last
+// layer before it that has its own and sees alike.
+using Sight = std::pair<uint32_t, uint32_t>;
+using CacheOwners = std::map<Sight, LayerId>;
+
+Sight sight_of(const Block& block, const Scope& scope) {
+  return {block.window ? scope.count(*block.window) : 0, rope_choice(block, scope)};
+}
+
+bool shares_cache(const Block& block, const Scope& scope) {
+  return block.shares_cache && scope.holds(*block.shares_cache);
 }
 
 // Frequencies that depend on the length of the text are those of the longest that the cache takes, for all positions
@@ -60,7 +76,7 @@ VectorId declare_rope(const Rope& rope, const std::string& path, Declarations& d
 
 class SelfAttention : public BlockModule {
  public:
-  SelfAttention(const Building& b, const BlockPlace& at) : BlockModule(b, at) {
+  SelfAttention(const Building& b, const BlockPlace& at, CacheOwners& owners) : BlockModule(b, at) {
     const ModelInfo& m = b.config.info;
     const Block& block = at.block;
     const Chain before = b.chain(block.before, at.prefix(), m.width);
@@ -71,10 +87,15 @@ class SelfAttention : public BlockModule {
       return b.declare.linear(std::move(decl));
     };
     AttentionDecl attention{.path = path(), .layer = static_cast<int32_t>(at.layer)};
-    if (b.family.fused(block)) {
-      attention.q = attention.k = attention.v = product(kFusedAttention, m.heads + 2 * m.kv_heads, {});
+    const Sight sight = sight_of(block, b.scope);
+    const bool shares = shares_cache(block, b.scope), fused = b.family.fused(block);
+    if (shares) attention.cache_of = owner_of(b, sight, owners);
+    if (fused) {
+      attention.q = attention.k = attention.v = product(kFusedAttention, m.heads + (shares ? 0 : 2 * m.kv_heads), {});
     } else {
       attention.q = product("q", m.heads, block.q_after);
+    }
+    if (!fused && !shares) {
       attention.k = product("k", m.kv_heads, block.k_after);
       attention.v = product("v", m.kv_heads, {});
     }
@@ -87,11 +108,12 @@ class SelfAttention : public BlockModule {
       const VectorId sinks = b.source.vector(at.prefix() + block.sinks, "weight", m.heads);
       attention.heads.push_back({.name = "attention_sinks", .vectors = {{"sinks", sinks}}});
     }
-    attention.window = block.window ? b.scope.count(*block.window) : 0;
+    attention.window = sight.first;
     attention.scale = block.scale ? static_cast<float>(b.scope.value(*block.scale))
                                   : 1.0f / std::sqrt(static_cast<float>(m.head_dim));
     attention.softcap = static_cast<float>(b.number(block.softcap, 0));
     attention_ = b.declare.attention(std::move(attention));
+    if (!shares) owners[sight] = attention_;
     o_ = last(b, at, linear(b, at, "o", m.width, int64_t{m.heads} * m.head_dim));
   }
   tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
@@ -99,6 +121,13 @@ class SelfAttention : public BlockModule {
   }
 
  private:
+  std::optional<LayerId> owner_of(const Building& b, const Sight& sight, const CacheOwners& owners) const {
+    const auto found = owners.find(sight);
+    if (found != owners.end()) return found->second;
+    b.declare.refuse(path() + " shares the cache of an earlier layer, as " + b.family.file.string() +
+                     " says, and none before it has its window and rope and a cache of its own");
+    return {};
+  }
   static void add_rope(const Building& b, const Block& block, Chain& heads) {
     const uint32_t choice = rope_choice(block, b.scope);
     if (choice == 0) return;
@@ -156,6 +185,7 @@ class FamilyModel : public Model {
     Building b{family, config_, weights, declare, SourceTensors(family, weights, declare)};
     config_.define(b.scope);
     declare_ends(b, all);
+    CacheOwners owners;
     for (uint32_t layer = part_.first; layer < part_.first + part_.layers; ++layer) {
       config_.define(b.scope, layer);
       for (const Block& block : family.blocks) {
@@ -163,7 +193,7 @@ class FamilyModel : public Model {
         const char* name = block.attention ? "attention" : block.experts ? "experts" : "mlp";
         const BlockPlace at{block, layer, layer_path(layer, name)};
         if (block.attention) {
-          modules_.push_back(std::make_unique<SelfAttention>(b, at));
+          modules_.push_back(std::make_unique<SelfAttention>(b, at, owners));
         } else if (block.experts) {
           modules_.push_back(make_experts(b, at));
         } else {
@@ -257,9 +287,10 @@ std::vector<std::vector<uint32_t>> layer_facts(const Family& family, const Confi
       const bool there = !b.when || scope.holds(*b.when);
       facts.push_back(there ? 1 : 0);
       if (!there || !b.attention) continue;
-      const uint32_t window = b.window ? scope.count(*b.window) : 0;
+      const auto [window, rope] = sight_of(b, scope);
       facts.push_back(window < config.info.context ? window : 0);
-      facts.push_back(rope_choice(b, scope));
+      facts.push_back(rope);
+      facts.push_back(shares_cache(b, scope) ? 1 : 0);
     }
   }
   return all;

@@ -17,7 +17,8 @@ std::unique_ptr<Model> build_model(const Family& family, const Weights& weights,
 std::vector<uint32_t> windows_of(const Family& family, const Config& config);
 
 // Returns for each layer what may differ from that of another: whether each block is there, and of attention the
-// window, 0 for one that has room for every text, and which of the block's ropes is taken, 0 for none.
+// window, 0 for one that has room for every text, which of the block's ropes is taken, 0 for none, and whether the
+// layer shares the cache of an earlier one.
 std::vector<std::vector<uint32_t>> layer_facts(const Family& family, const Config& config);
 
 }  // namespace tenon::family

@@ -426,6 +426,7 @@ class FamilyReader {
     b.window = formula(fields, "window");
     b.scale = formula(fields, "scale");
     b.softcap = formula(fields, "softcap");
+    b.shares_cache = formula(fields, "shares_cache");
     b.sinks = fields.text("sinks");
     if (!b.sinks.empty() && !names_tensor(b.sinks, kLayers)) unknown_tensor(fields, *fields.find("sinks"), kLayers);
     const Node* rope = fields.find("rope");

@@ -43,7 +43,8 @@ std::string block_text(const Family& family, const Block& b) {
   for (const RopeChoice& r : b.rope) {
     text += "  rope: " + family.ropes[r.rope].name + (r.when ? ", if " + r.when->text : "") + "\n";
   }
-  text += formula_text("window", b.window) + formula_text("scale", b.scale) + formula_text("softcap", b.softcap);
+  text += formula_text("window", b.window) + formula_text("scale", b.scale) + formula_text("softcap", b.softcap) +
+          formula_text("reads the cache of an earlier layer, if", b.shares_cache);
   if (!b.attention)
     text += "  activation: " + (b.activation.numbers.empty() ? b.activation.use : op_text(b.activation)) + "\n";
   if (!b.sinks.empty()) text += "  learned sinks: " + b.sinks + "\n";

@@ -342,7 +342,7 @@ void check_layers(const Family& family, const Weights& model, const Config& c, c
   const auto wanted = layer_facts(family, c), found = layer_facts(family, read_config(family, made));
   const auto differs = std::mismatch(wanted.begin(), wanted.end(), found.begin(), found.end()).first;
   if (differs == wanted.end()) return;
-  refuse(model, "window or rope of layer " + std::to_string(differs - wanted.begin()) +
+  refuse(model, "window, rope or cache of layer " + std::to_string(differs - wanted.begin()) +
                     " cannot be said in GGUF's architecture " + family.gguf_architecture +
                     ", which has no list of layers");
 }

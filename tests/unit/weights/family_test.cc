@@ -245,7 +245,7 @@ TEST(Translations, OfLayersAreRefusedWhereTheOtherConventionHasOthers) {
     const auto model = open_weights(scratch.path().string());
     return model_kind_for(*model)->translate(*model, {}).weights->metadata_keys().size();
   };
-  expect_error(ErrorCode::kModel, {"window or rope of layer 1 cannot be said in GGUF's architecture smollm3"},
+  expect_error(ErrorCode::kModel, {"window, rope or cache of layer 1 cannot be said in GGUF's architecture smollm3"},
                translated);
   const size_t list = config.find("\"no_rope_layers\"");
   config.replace(list, config.find(']', list) - list, "\"no_rope_layers\": [1, 1, 1, 0");
