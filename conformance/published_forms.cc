@@ -51,18 +51,28 @@ class Forms {
     for (const CompressedOptions& o :
          {CompressedOptions{}, CompressedOptions{.bits = 8, .group = 0, .scale = TENON_F16},
           CompressedOptions{.group = 32, .symmetric = false}, CompressedOptions{.act_order = true},
-          CompressedOptions{.bits = 8, .group = 0, .packed = false}}) {
+          CompressedOptions{.bits = 8, .group = 0, .packed = false},
+          CompressedOptions{.bits = 8, .group = 0, .packed = false, .x_in_int8 = true},
+          CompressedOptions{
+              .bits = 8, .group = 0, .packed = false, .scale = TENON_F32, .one_scale = true, .x_in_int8 = true}}) {
       const std::string weights = R"("num_bits": )" + std::to_string(o.bits) + R"(, "type": "int", "symmetric": )" +
                                   (o.symmetric ? "true" : "false") + R"(, "strategy": ")" +
-                                  (o.group == 0 ? "channel" : "group") + R"(", "group_size": )" +
-                                  (o.group == 0 ? "null" : std::to_string(o.group)) + R"(, "actorder": )" +
-                                  (o.act_order ? "\"group\"" : "null");
+                                  (o.group != 0  ? "group"
+                                   : o.one_scale ? "tensor"
+                                                 : "channel") +
+                                  R"(", "group_size": )" + (o.group == 0 ? "null" : std::to_string(o.group)) +
+                                  R"(, "actorder": )" + (o.act_order ? "\"group\"" : "null");
+      const std::string x = o.x_in_int8 ? R"({"num_bits": 8, "type": "int", "symmetric": true, "strategy": "token",
+             "dynamic": true, "observer": null, "observer_kwargs": {}, "actorder": null})"
+                                        : "null";
       const std::string label = "compressed_" + std::to_string(o.bits) + "_" + std::to_string(o.group) +
                                 (o.packed ? "" : "_plain") + (o.symmetric ? "" : "_zeros") +
-                                (o.act_order ? "_act" : "");
+                                (o.act_order ? "_act" : "") + (o.one_scale ? "_one" : "") +
+                                (o.x_in_int8 ? "_int8_x" : "");
       all.push_back({label, "compressed_tensors",
-                     compressed_description(o.packed ? "pack-quantized" : "int-quantized", weights),
-                     [o](int64_t n, int64_t k, Random& random) { return compressed(o, n, k, random); }, o.act_order});
+                     compressed_description(o.packed ? "pack-quantized" : "int-quantized", weights, x),
+                     [o](int64_t n, int64_t k, Random& random) { return compressed(o, n, k, random); }, o.act_order,
+                     o.x_in_int8});
     }
   }
   void add_fp8() {

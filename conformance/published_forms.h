@@ -15,7 +15,8 @@ struct PublishedForm {
   std::string label, scheme;  // the scheme reads it
   std::string description;    // it is config.json's quantization_config
   std::function<FileMatrix(int64_t rows, int64_t k, std::mt19937& random)> make;
-  bool permuted = false;  // columns of a group do not stand side by side: no embedding is stored so
+  bool permuted = false;   // columns of a group do not stand side by side: no embedding is stored so
+  bool x_in_int8 = false;  // rows of x become int8
 };
 
 // Returns all forms. Rows are a multiple of 8, or 32 with 3 bits; k is a multiple of 128.

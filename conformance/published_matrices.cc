@@ -166,8 +166,11 @@ FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& 
         put(weights, static_cast<uint64_t>(row * k + i), static_cast<int8_t>(static_cast<int32_t>(code) - 128));
     }
   }
-  uint8_t* scales = t.add({"weight_scale", o.scale, 2, {n, g.groups, 0, 0}});
-  for (size_t i = 0; i < g.scale.size(); ++i) g.scale[i] = put_scale(scales, i, o.scale, random);
+  const tenon_stored by_group = {"weight_scale", o.scale, 2, {n, g.groups, 0, 0}};
+  uint8_t* scales = t.add(o.one_scale ? tenon_stored{"weight_scale", o.scale, 1, {1, 0, 0, 0}} : by_group);
+  for (size_t i = 0; i < g.scale.size(); ++i) {
+    g.scale[i] = o.one_scale && i > 0 ? g.scale[0] : put_scale(scales, i, o.scale, random);
+  }
   if (!o.symmetric) {
     uint8_t* zeros = t.add({"weight_zero_point", TENON_I32, 2, {(n * o.bits + 31) / 32, g.groups, 0, 0}});
     for (int64_t row = 0; row < n; ++row) {
@@ -187,6 +190,7 @@ FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& 
     for (int64_t i = 0; i < k; ++i)
       put(index, static_cast<uint64_t>(i), static_cast<int32_t>(g.group[static_cast<size_t>(i)]));
   }
+  t.matrix.x_in_int8 = o.x_in_int8;
   t.matrix.weights = g.weights();
   return std::move(t).sorted();
 }

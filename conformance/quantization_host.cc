@@ -63,15 +63,28 @@ std::vector<float> addend(const StepCase& step, size_t op, int64_t columns) {
   return random_values(rows * static_cast<size_t>(columns), step.seed + 201 + static_cast<uint32_t>(op));
 }
 
-}  // namespace
-
 // Numbers of e4m3 from 2^e to 2^(e + 1) are 2^(e - 3) apart, those below 2^-6
 // like the ones above it; the largest is 448.
-double FileMatrix::multiplied(double x) const {
-  if (x_scale == 0) return x;
-  const double q = static_cast<double>(static_cast<float>(x) / x_scale), magnitude = std::min(std::abs(q), 448.0);
+double rounded_to_e4m3(double x, float scale) {
+  const double q = static_cast<double>(static_cast<float>(x) / scale), magnitude = std::min(std::abs(q), 448.0);
   const double step = std::exp2(std::max(magnitude > 0 ? std::ilogb(magnitude) : -6, -6) - 3);
-  return std::copysign(std::rint(magnitude / step) * step, q) * double{x_scale};
+  return std::copysign(std::rint(magnitude / step) * step, q) * double{scale};
+}
+
+}  // namespace
+
+std::vector<double> FileMatrix::multiplied(const std::vector<double>& row) const {
+  std::vector<double> x = row;
+  if (x_in_int8) {
+    double largest = 0;
+    for (const double v : row) largest = std::max(largest, std::abs(v));
+    const double step = largest / 127.5;
+    for (double& v : x) v = step > 0 ? std::clamp(std::rint(v / step), -127.0, 127.0) * step : 0;
+  }
+  if (x_scale != 0) {
+    for (double& v : x) v = rounded_to_e4m3(v, x_scale);
+  }
+  return x;
 }
 
 FileMatrix SiteCase::matrix(size_t m, std::mt19937& random) const {
@@ -283,7 +296,7 @@ void QuantizedSite::learn() {
     const size_t n = columns.size() / k;
     for (size_t m = 0, first = 0; m < mats; first += static_cast<size_t>(case_.rows[m++])) {
       std::vector<float>& held = held_[set * mats + m];
-      const auto unit = static_cast<float>(file_[set * mats + m].multiplied(1));
+      const auto unit = static_cast<float>(file_[set * mats + m].multiplied({1})[0]);
       for (size_t i = 0; i < held.size(); ++i) held[i] = columns[i % k * n + first + i / k] / unit;
     }
   }
@@ -349,8 +362,7 @@ QuantizedSite::Exact QuantizedSite::exact(const StepCase& step, bool fused) cons
     const int32_t expert = case_.experts != 0 ? step.expert[r] : 0;
     const size_t mats = case_.rows.size(), first = expert > 0 ? static_cast<size_t>(expert) * mats : 0;
     for (size_t m = 0; m < mats; ++m) {
-      std::vector<double> x_of;
-      for (const double v : row) x_of.push_back(file_[first + m].multiplied(v));
+      const std::vector<double> x_of = file_[first + m].multiplied(row);
       for (int64_t c = 0; c < case_.rows[m]; ++c) {
         double sum = 0, size = 0;
         for (int64_t i = 0; expert >= 0 && i < k_; ++i) {

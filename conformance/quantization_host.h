@@ -22,9 +22,10 @@ struct FileMatrix {
   };
   std::vector<Tensor> tensors;
   std::vector<float> weights;
-  float x_scale = 0;  // x is rounded to so many times a number in e4m3; 0: it is multiplied as it is
+  float x_scale = 0;       // x is rounded to so many times a number in e4m3; 0: it is not
+  bool x_in_int8 = false;  // x is rounded to whole numbers of steps, of which a row's largest has 127.5
 
-  double multiplied(double x) const;  // returns x as it is multiplied
+  std::vector<double> multiplied(const std::vector<double>& row) const;  // returns a row of x as it is multiplied
 };
 
 struct SiteCase {

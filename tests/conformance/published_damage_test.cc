@@ -300,6 +300,50 @@ TEST(DamagedCompressedTensors, HaveConfigRefusedByKey) {
               HasSubstr("weights.num_bits is 4; expected 8"));
 }
 
+TEST(DamagedInt8OfCompressedTensors, IsRefusedByName) {
+  const Checked rows("compressed_8_0_plain_int8_x"), one("compressed_8_0_plain_one_int8_x");
+  for (const Checked& form : {rows, one}) {
+    EXPECT_EQ(form.refusal(), "");
+    EXPECT_THAT(form.refusal(superfluous()), HasSubstr("\"test.matrix.zzz\" is not one that this scheme reads"));
+    EXPECT_THAT(form.refusal(dimension("weight", 1, 128)),
+                HasSubstr("\"test.matrix.weight\" is i8 (64, 128); expected i8 (64, 256)"));
+    EXPECT_THAT(form.refusal(format("weight", TENON_U8)), HasSubstr("this scheme reads weight i8"));
+  }
+  EXPECT_THAT(rows.refusal(missing("weight_scale")),
+              HasSubstr("\"test.matrix.weight_scale\" is missing; expected bf16 (64, 1)"));
+  EXPECT_THAT(one.refusal(dimension("weight_scale", 0, 64)),
+              HasSubstr("\"test.matrix.weight_scale\" is f32 (64); expected f32 (1)"));
+  EXPECT_THAT(rows.refusal(format("weight_scale", TENON_I8)),
+              HasSubstr("\"test.matrix.weight_scale\" is i8 (64, 1); expected bf16 (64, 1)"));
+  EXPECT_THAT(rows.refusal(value("weight_scale", 63, kBf16Nan)),
+              HasSubstr("\"test.matrix.weight_scale\": number 63 is not finite"));
+  EXPECT_THAT(one.refusal(value("weight_scale", 0, INFINITY)),
+              HasSubstr("\"test.matrix.weight_scale\": number 0 is not finite"));
+}
+TEST(DamagedInt8OfCompressedTensors, HasConfigRefusedByKey) {
+  const auto changed = [](const std::string& before, const std::string& after) {
+    return Checked("compressed_8_0_plain_int8_x").says(before, after).refusal();
+  };
+  const std::string x = "quantization_config.config_groups.group_0.input_activations.";
+  EXPECT_THAT(changed("\"dynamic\": true", "\"dynamic\": false"),
+              HasSubstr(x + "dynamic is false; expected true: each"));
+  EXPECT_THAT(changed("\"dynamic\": true", "\"dynamic\": \"local\""),
+              HasSubstr(x + "dynamic is \"local\"; expected true or false"));
+  EXPECT_THAT(changed("\"strategy\": \"token\"", "\"strategy\": \"tensor\""),
+              HasSubstr(x + "strategy is \"tensor\"; expected \"token\""));
+  const std::string symmetric = R"("symmetric": true, "strategy": "token")";
+  EXPECT_THAT(changed(symmetric, R"("symmetric": false, "strategy": "token")"),
+              HasSubstr(x + "symmetric is false; expected true"));
+  EXPECT_THAT(changed(symmetric, symmetric + R"(, "group_size": 128)"),
+              HasSubstr(x + "group_size is 128; expected no such key"));
+  EXPECT_THAT(changed(R"({"num_bits": 8, "type")", R"({"num_bits": 4, "type")"),
+              HasSubstr(x + "num_bits is 4; expected 8"));
+  EXPECT_THAT(changed("\"strategy\": \"channel\"", "\"strategy\": \"group\""),
+              HasSubstr("weights.strategy is \"group\"; expected \"tensor\" or \"channel\""));
+  EXPECT_THAT(changed(R"("symmetric": true, "strategy": "channel")", R"("symmetric": false, "strategy": "channel")"),
+              HasSubstr("weights.symmetric is false; expected true"));
+}
+
 TEST(DamagedBitsandbytes, IsRefusedByName) {
   const Checked int8("bitsandbytes_int8"), nf4("bitsandbytes_nf4"), nested("bitsandbytes_nf4_double");
   for (const Checked& form : {int8, nf4, nested}) {

@@ -38,11 +38,11 @@ def margins(logits):
     return (top[:, 1] - top[:, 0]) / np.abs(logits).max(axis=-1)
 
 
-def fp32_error(model, entry, logits, x_scales=None):
+def fp32_error(model, entry, logits, round_x=None):
     """max|difference| / max|reference| to the float64 reference, which must choose the same tokens."""
     ids, tokens = entry["ids"], entry["greedy"]
     weights = {name: weight.double().numpy() for name, weight in model.state_dict().items()}
-    exact = reference.logits(model.config, weights, ids + tokens[:-1], x_scales)
+    exact = reference.logits(model.config, weights, ids + tokens[:-1], round_x)
     if exact[len(ids) - 1 :].argmax(-1).tolist() != tokens:
         raise RuntimeError(f"{entry['name']}: the float64 reference chooses other tokens")
     return float(np.abs(exact - logits).max() / np.abs(exact).max())

@@ -7,13 +7,13 @@ import shutil
 import bitsandbytes
 import numpy as np
 import torch
-from compressed_tensors.compressors import FloatQuantizationCompressor
+from compressed_tensors.compressors import FloatQuantizationCompressor, IntQuantizationCompressor
 from compressed_tensors.compressors.mxfp4 import MXFP4PackedCompressor
 from compressed_tensors.compressors.nvfp4 import NVFP4PackedCompressor, unpack_fp4_from_uint8
 from compressed_tensors.compressors.pack_quantized import PackedQuantizationCompressor
 from compressed_tensors.quantization import QuantizationArgs, QuantizationConfig, QuantizationScheme
 from compressed_tensors.quantization.lifecycle.forward import fake_quantize
-from compressed_tensors.quantization.utils import calculate_qparams
+from compressed_tensors.quantization.utils import calculate_qparams, compute_dynamic_scales_and_zp
 from hqq.core.quantize import BaseQuantizeConfig, HQQLinear
 from safetensors.torch import save_file
 from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
@@ -36,6 +36,8 @@ BITSANDBYTES = {
 FP8, BLOCK = "tiny-fp8-block", 128
 # A scale a matrix, and one of its x, which is rounded: of matrices that share x each has its own.
 FP8_STATIC, X_RANGE = "tiny-ct-fp8-static", dict(q_proj=1, k_proj=0.75, v_proj=0.6, o_proj=1, gate_proj=0.9, up_proj=0.7, down_proj=1)
+# A scale a row of the weights, and one a row of x that each step finds.
+W8A8 = "tiny-ct-w8a8"
 # GPTQ's and AWQ's packages need a GPU: their checkpoints are packed here, from what they say of their form. Groups of
 # columns.
 GPTQ = {
@@ -125,9 +127,37 @@ def save_fp8_static(model, folder):
         scale, _ = calculate_qparams(-most, most, args)
         stored[name + ".input_scale"] = scale
         module.register_forward_pre_hook(lambda _, x, scale=scale: (fake_quantize(x[0], scale, None, args),))
-    model.x_scales = {name: float(stored[name + ".input_scale"]) for name in modules}
+    x_scales = {name: float(stored[name + ".input_scale"]) for name in modules}
+    model.round_x = lambda name, x: reference.rounded(x, x_scales[name])
     config = QuantizationConfig(
         config_groups={"group_0": scheme}, format="float-quantized", quantization_status="compressed", ignore=["lm_head"]
+    )
+    save(model, folder, stored, json.loads(config.model_dump_json()))
+
+
+def save_w8a8(model, folder):
+    """Quantizes by the package, which also rounds x in the model; weights are unpacked with scales widened to fp32 first. The largest x of a
+    row is 127.5 steps. Where the package makes -128 steps of it, x is -127 steps here, which is as near: by rounding it makes -127 of others."""
+    args = QuantizationArgs(num_bits=8, type="int", symmetric=True, strategy="channel")
+    args_of_x = QuantizationArgs(num_bits=8, type="int", symmetric=True, strategy="token", dynamic=True)
+    scheme = QuantizationScheme(targets=["Linear"], weights=args, input_activations=args_of_x, format="int-quantized")
+    stored = dict(model.state_dict())
+
+    def round_x(_, x):
+        scale, _ = compute_dynamic_scales_and_zp(x[0], args_of_x, None)
+        return (torch.maximum(fake_quantize(x[0], scale, None, args_of_x), -127 * scale),)
+
+    for name, module in model.named_modules():
+        if not name.endswith("_proj"):
+            continue
+        scale, _ = calculate_qparams(module.weight.amin(1, keepdim=True).bfloat16(), module.weight.amax(1, keepdim=True).bfloat16(), args)
+        compressed = IntQuantizationCompressor.compress(dict(weight=module.weight, weight_scale=scale), scheme)
+        stored.update({f"{name}.{part}": tensor for part, tensor in compressed.items()})
+        module.weight.data.copy_(IntQuantizationCompressor.decompress(dict(compressed, weight_scale=scale.float()), scheme)["weight"])
+        module.register_forward_pre_hook(round_x)
+    model.round_x = lambda _, x: reference.rounded_rows(x)
+    config = QuantizationConfig(
+        config_groups={"group_0": scheme}, format="int-quantized", quantization_status="compressed", ignore=["lm_head"]
     )
     save(model, folder, stored, json.loads(config.model_dump_json()))
 
@@ -324,10 +354,10 @@ def steady(model, entry):
     """Where x is rounded, noise larger than fp32's must not take numbers that are nearly halfway to the other side."""
     weights = {name: weight.double().numpy() for name, weight in model.state_dict().items()}
     ids, rng = entry["ids"] + entry["greedy"][:-1], np.random.default_rng(1)
-    exact = reference.logits(model.config, weights, ids, model.x_scales)
+    exact = reference.logits(model.config, weights, ids, model.round_x)
     for _ in range(8):
         noisy = {name: weight * (1 + 5e-7 * rng.standard_normal(weight.shape)) for name, weight in weights.items()}
-        off = np.abs(reference.logits(model.config, noisy, ids, model.x_scales) - exact).max()
+        off = np.abs(reference.logits(model.config, noisy, ids, model.round_x) - exact).max()
         if off > 2e-5 * np.abs(exact).max():
             return False
     return True
@@ -342,7 +372,7 @@ def make(name, save, rounds=False):
         vocabulary.tokenizer().save(str(folder / "tokenizer.json"))
         entries = golden_prompts(model, prompts(seed)[: 1 if rounds else None])
         if usable(entries) and (not rounds or steady(model, entries[0])):
-            error = functools.partial(fp32_error, x_scales=getattr(model, "x_scales", None))
+            error = functools.partial(fp32_error, round_x=getattr(model, "round_x", None))
             write_golden(folder, {"model": name, "seed": seed, "vocab_size": 260}, model, entries, error)
             print(name, "seed", seed)
             return
@@ -354,6 +384,7 @@ def make_all():
         make(name, lambda model, folder, options=options: save_bitsandbytes(model, folder, options))
     make(FP8, save_fp8)
     make(FP8_STATIC, save_fp8_static, rounds=True)
+    make(W8A8, save_w8a8, rounds=True)
     for name, options in GPTQ.items():
         make(name, lambda model, folder, options=options: save_gptq(model, folder, options))
     make(AWQ, save_awq)

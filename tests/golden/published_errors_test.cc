@@ -65,6 +65,8 @@ TEST(PublishedFolders, AreRefusedWithTheKeyThatIsNotUnderstood) {
   EXPECT_THAT(PublishedFolder("tiny-awq").says("\"gemm\"", "\"gemv\"").error(), key("version is \"gemv\"; expected"));
   EXPECT_THAT(PublishedFolder("tiny-ct-int4").says("\"kv_cache_scheme\": null", "\"kv_cache_scheme\": {}").error(),
               key("kv_cache_scheme is an object; expected no such key"));
+  EXPECT_THAT(PublishedFolder("tiny-ct-w8a8").says("\"dynamic\": true", "\"dynamic\": false").error(),
+              key("config_groups.group_0.input_activations.dynamic is false; expected true: each row of x gets its"));
   EXPECT_THAT(PublishedFolder("tiny-bnb-int8").says("\"load_in_8bit\": true", "\"load_in_8bit\": 1").error(),
               key("load_in_8bit is 1; expected true or false"));
   EXPECT_THAT(PublishedFolder("tiny-gptq").says("\"quant_method\": \"gptq\"", "\"quant_method\": \"spqr\"").error(),

@@ -38,8 +38,14 @@ def rounded(x, scale):
     return np.rint(quotient / step) * step * scale
 
 
-def logits(config, weights, ids, x_scales=None):
-    """(len(ids), vocab) float64. `weights` maps Hugging Face names to float64 arrays; x_scales: by what x of a matrix is rounded."""
+def rounded_rows(x):
+    """Rows become whole numbers of steps from -127 to 127; the largest of a row has 127.5 of them."""
+    step = np.maximum(np.abs(x).max(-1, keepdims=True), np.finfo(x.dtype).tiny) / 127.5
+    return np.clip(np.rint(x / step), -127, 127) * step
+
+
+def logits(config, weights, ids, round_x=None):
+    """(len(ids), vocab) float64. `weights` maps Hugging Face names to float64 arrays; round_x(name, x): x as the matrix of that name meets it."""
     head, heads, kv_heads = config.head_dim, config.num_attention_heads, config.num_key_value_heads
     rows = len(ids)
     angles = np.arange(rows)[:, None] * inverse_frequencies(config)
@@ -50,8 +56,8 @@ def logits(config, weights, ids, x_scales=None):
         layer = f"model.layers.{index}."
 
         def linear(name, value):
-            if x_scales:
-                value = rounded(value, x_scales[f"{layer}{name}"])
+            if round_x:
+                value = round_x(f"{layer}{name}", value)
             return value @ weights[f"{layer}{name}.weight"].T + weights.get(f"{layer}{name}.bias", 0)
 
         h = rms_norm(x, weights[layer + "input_layernorm.weight"], config.rms_norm_eps)

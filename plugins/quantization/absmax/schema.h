@@ -13,7 +13,7 @@ struct Schema {
 
   static constexpr const char* kWeight = "weight_absmax";
   static constexpr float kSteps = 127, kLeastScale = 0, kLeastCode = -127;
-  static constexpr float kLeastXScale = 0, kOutlier = int8_rows::kNoOutliers;
+  static constexpr float kXSteps = 127, kLeastXScale = 0, kOutlier = int8_rows::kNoOutliers;
 };
 
 }  // namespace tenon::absmax

@@ -2,7 +2,7 @@
 //   format "pack-quantized":   weight_packed i32 (N, ceil(K b / 32))    2^(b - 1) + q, row after row, lowest bits first
 //                              weight_shape i64 (2)                     N, K
 //   format "int-quantized":    weight i8 (N, K)      q
-//   both:  weight_scale f16 or bf16 (N, G), or (1) for the whole matrix
+//   both:  weight_scale f16 or bf16 (N, G), or (1) for the whole matrix; f32, too, where x is rounded
 //          weight_zero_point, unless it is symmetric: i8 (N, G), if packed i32 (ceil(N b / 32), G), packed down the
 //                             columns, and i8 (1) for the whole matrix
 //          weight_g_idx i32 (K), the group of each column, if activations ordered them
@@ -11,6 +11,7 @@
 #include "../published/compressed_tensors.h"
 #include "../published/description.h"
 #include "../published/grouped.h"
+#include "rounded.h"
 #include "schema.h"
 
 namespace tenon::compressed_tensors {
@@ -20,10 +21,25 @@ using published::CompressedWeights;
 using published::Description;
 using published::packed_bits;
 
+const std::string& kX = published::kCompressedX;
+
 struct Form {
   CompressedWeights weights;
   int64_t bits;
 };
+
+// Each row of x becomes int8 by a scale that every step finds, and meets rows of int8 with one scale.
+void need_rounding(const Description& d) {
+  (void)d.need(kX + ".num_bits", {int64_t{8}});
+  (void)d.need(kX + ".type", {"int"});
+  if (!d.boolean(kX + ".dynamic", false)) {
+    d.wrong(kX + ".dynamic", "true: each row of x gets its scale in every step, and none is read from a file");
+  }
+  (void)d.need(kX + ".strategy", {"token"});
+  d.only_boolean(kX + ".symmetric", true);
+  (void)d.need(published::kCompressedWeights + "strategy", {"tensor", "channel"});
+  d.only_boolean(published::kCompressedWeights + "symmetric", true);
+}
 
 Form form_of(const Description& d) {
   (void)d.need("quant_method", {"compressed-tensors"});
@@ -34,6 +50,8 @@ Form form_of(const Description& d) {
   (void)d.need(weights + "strategy", {"tensor", "channel", "group"});
   const bool packed = published::compressed_format(d) == "pack-quantized";
   const int64_t bits = packed ? d.need(weights + "num_bits", {4, 8}) : d.need(weights + "num_bits", {8});
+  if (packed) d.only_missing(kX);
+  if (d.object(kX)) need_rounding(d);
   Form form = {compressed_weights(d, false), bits};
   if (form.weights.strategy == "group" && form.weights.group == 0) {
     d.wrong(weights + "group_size", "a positive number with the strategy group");
@@ -153,6 +171,32 @@ class CompressedMatrix final : public published::GroupedMatrix {
 };
 
 }  // namespace
+
+bool rounds_x(const tenon_linear& s) {
+  const Description d(s.description);
+  return published::compressed_format(d) == "int-quantized" && d.has(kX);
+}
+
+RoundedMatrix::RoundedMatrix(const tenon_linear& s, uint32_t mat)
+    : name_(s.matrix[mat].name), rows_(static_cast<uint64_t>(s.out_dim[mat])) {
+  const tenon_matrix& m = s.matrix[mat];
+  const tenon_stored* weight = sdk::find_tensor(m, "weight");
+  if (weight == nullptr || weight->format != TENON_I8) published::refuse_form(m, "weight i8 of compressed-tensors");
+  one_scale_ = form_of(Description(s.description)).weights.strategy == "tensor";
+  published::need_tensor(m, {"weight", TENON_I8, 2, {s.out_dim[mat], s.in_dim, 0, 0}});
+  const tenon_stored one = {"weight_scale", TENON_BF16, 1, {1, 0, 0, 0}};
+  const tenon_stored by_row = {"weight_scale", TENON_BF16, 2, {s.out_dim[mat], 1, 0, 0}};
+  format_ = published::need_floats(m, one_scale_ ? one : by_row).format;
+  published::need_no_others(m, {"weight", "weight_scale"});
+  int8_rows::need_width(s);
+}
+
+std::vector<float> RoundedMatrix::scales(const tenon_slice& stored) const {
+  const published::Floats scales(stored, format_, "\"" + name_ + ".weight_scale\"");
+  std::vector<float> of_rows(rows_);
+  for (uint64_t row = 0; row < rows_; ++row) of_rows[row] = scales[one_scale_ ? 0 : row];
+  return of_rows;
+}
 
 std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];

@@ -22,7 +22,7 @@ namespace {
 
 using published::Description;
 
-const std::string kX = published::kCompressedGroup + "input_activations", kEntriesOfX = kX + ".";
+const std::string &kX = published::kCompressedX, kEntriesOfX = kX + ".";
 
 // config.json says this; of blocks their sizes, else 0.
 struct Form {

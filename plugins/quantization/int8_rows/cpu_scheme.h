@@ -13,7 +13,7 @@
 
 namespace tenon::int8_rows {
 
-// T is the class of the scheme.
+// T is the class of the scheme, which may have source_of() and load() of its own.
 template <class T, Int8Rows Schema>
 class CpuScheme : public sdk::cpu::LinearScheme<T, &kernels>, public Schema {
  public:
@@ -24,7 +24,7 @@ class CpuScheme : public sdk::cpu::LinearScheme<T, &kernels>, public Schema {
       : Base(env), description_(std::string(R"({"quant_method":"tenon","scheme":")") + Schema::kName + R"("})") {}
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
-    const tenon_claim claim = sdk::cpu::claim_linear(s, &source_of, true);
+    const tenon_claim claim = sdk::cpu::claim_linear(s, &T::source_of, true);
     need_width(s);
     return claim;
   }
@@ -36,7 +36,7 @@ class CpuScheme : public sdk::cpu::LinearScheme<T, &kernels>, public Schema {
     site->activations = sdk::cpu::Activations::kInt8;
     site->exact = true;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
-      const tenon_format source = source_of(s, i);
+      const tenon_format source = T::source_of(s, i);
       site->mats.push_back(sdk::cpu::stored_matrix(s, i, kInt8Row, rows::int8_row_bytes(site->k), source));
       site->exact &= source == rows::kInt8Rows;
     }
@@ -74,7 +74,6 @@ class CpuScheme : public sdk::cpu::LinearScheme<T, &kernels>, public Schema {
     }
   }
 
- protected:
   static tenon_format source_of(const tenon_linear& s, uint32_t mat) {
     return has_own_tensors<Schema>(s.matrix[mat]) ? need_own_tensors<Schema>(s, mat)
                                                   : sdk::cpu::unpacked_source(s, mat);

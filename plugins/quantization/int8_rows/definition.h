@@ -1,5 +1,6 @@
-// int8dq, absmax and llm_int8 have this in common: rows of weights in int8 with one scale, and rows of x that become
-// int8 while a step runs. A scheme's Schema says how (Int8Rows, below), and has its name and its parameters.
+// int8dq, absmax and llm_int8 have this in common, and matrices of compressed-tensors whose x is rounded to int8: rows
+// of weights in int8 with one scale, and rows of x that become int8 while a step runs. A scheme's Schema says how
+// (Int8Rows, below), and has its name and its parameters.
 // The product of a row of x and a row of weights is
 //   (sum of integers, exact) * (scale of x * scale of the weights) + what outliers add.
 // In the file X is X.<kWeight> int8 (N, K) and X.weight_scale f32 (N). It is for the host and, with relaxed constexpr,
@@ -29,7 +30,9 @@ template <class S>
 concept Int8Rows = Int8Rule<S> && requires {
   // The codes' tensor has this name, which is each scheme's own.
   { S::kWeight } -> std::convertible_to<const char*>;
-  // A row of x has the scale largest magnitude / 127, at least this one, and its codes are x times the scale's inverse.
+  // A row of x has the scale largest magnitude / kXSteps, at least kLeastXScale, and its codes are x times the scale's
+  // inverse. kXSteps is 127 or 127.5; of 127.5 the largest magnitude, which is halfway, becomes 127.
+  { S::kXSteps } -> std::convertible_to<float>;
   { S::kLeastXScale } -> std::convertible_to<float>;
   // x of this magnitude and above stays out of the integers; infinity: none does.
   { S::kOutlier } -> std::convertible_to<float>;
@@ -61,13 +64,16 @@ constexpr float weight_scale(float largest) {
 }
 template <Int8Rows Schema>
 constexpr float x_scale(float largest) {
-  const float scale = largest / kTopCode;
+  const float scale = largest / Schema::kXSteps;
   return scale > Schema::kLeastXScale ? scale : Schema::kLeastXScale;
 }
 // Returns the factor of x: a code of x is x times it, rounded. A scale so small that its inverse overflows belongs to
-// numbers that vanish beside any other.
+// numbers that vanish beside any other. With 127.5 steps it is smaller by more than three roundings, of the scale, of the
+// inverse and of the product, so that the largest magnitude stays below halfway.
+template <Int8Rows Schema>
 constexpr float inverse_of(float scale) {
-  const float inverse = scale > 0 ? 1.0F / scale : 0;
+  constexpr float kOne = Schema::kXSteps > kTopCode ? 1 - 0x1p-21F : 1;
+  const float inverse = scale > 0 ? kOne / scale : 0;
   return inverse <= std::numeric_limits<float>::max() ? inverse : 0;
 }
 template <Int8Rows Schema>

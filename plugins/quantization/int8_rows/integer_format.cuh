@@ -117,7 +117,7 @@ template <int8_rows::Int8Rows Schema>
 __device__ __forceinline__ float scale_of(uint32_t largest, bool normed) {
   constexpr uint32_t kInfinite = 0x7f800000;
   if (largest >= kInfinite) return __int_as_float(0x7fffffff);
-  const float scale = __uint_as_float(largest) / int8_rows::kTopCode;
+  const float scale = __uint_as_float(largest) / Schema::kXSteps;
   return normed ? scale : fmaxf(scale, Schema::kLeastXScale);
 }
 
@@ -143,7 +143,7 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
     }
   }
   found.unscale = detail::scale_of<Schema>(detail::find_largest(largest, warp), s.norm != nullptr);
-  const float inverse = int8_rows::inverse_of(found.unscale);
+  const float inverse = int8_rows::inverse_of<Schema>(found.unscale);
   // Whole warps take part: a segment is 8 lanes, and its int8 lie where floats of other lanes were.
   for (uint32_t begin = 0; begin < own.count(); begin += 32) {
     const uint32_t i = begin + lane_id();

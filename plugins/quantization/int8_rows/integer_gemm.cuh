@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
     }
   }
   const float found = detail::scale_of<Schema>(detail::find_largest(largest, warp), false);
-  const float inverse = int8_rows::inverse_of(found);
+  const float inverse = int8_rows::inverse_of<Schema>(found);
   if (threadIdx.x == 0) p.scales[row] = found;
   auto* to = reinterpret_cast<uint2*>(p.codes + size_t{row} * a.padded);
   for (uint32_t o = threadIdx.x; o < a.padded / 8; o += blockDim.x) {

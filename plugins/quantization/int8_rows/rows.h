@@ -53,7 +53,7 @@ void quantize_x(const float* x, uint32_t k, const sdk::cpu::Int8Row& to) {
   for (uint32_t i = 0; i < k; i += kInt8Block) {
     int32_t half[2] = {};
     if (finite) {
-      round_block(without_outliers<Schema>(x + i, copy), inverse_of(scale), to.q + i, half);
+      round_block(without_outliers<Schema>(x + i, copy), inverse_of<Schema>(scale), to.q + i, half);
     } else {
       memset(to.q + i, 0, kInt8Block);
     }

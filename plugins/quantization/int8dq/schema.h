@@ -15,7 +15,7 @@ struct Schema {
 
   static constexpr const char* kWeight = "weight_int8dq";
   static constexpr float kSteps = 127.5F, kLeastScale = FLT_EPSILON, kLeastCode = -128;
-  static constexpr float kLeastXScale = 1e-5F, kOutlier = int8_rows::kNoOutliers;
+  static constexpr float kXSteps = 127, kLeastXScale = 1e-5F, kOutlier = int8_rows::kNoOutliers;
 };
 
 }  // namespace tenon::int8dq

@@ -13,7 +13,7 @@ struct Schema {
 
   static constexpr const char* kWeight = "weight_llm_int8";
   static constexpr float kSteps = 127, kLeastScale = 0, kLeastCode = -127;
-  static constexpr float kLeastXScale = 0, kOutlier = 6;
+  static constexpr float kXSteps = 127, kLeastXScale = 0, kOutlier = 6;
 };
 
 }  // namespace tenon::llm_int8

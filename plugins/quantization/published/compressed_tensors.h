@@ -17,7 +17,8 @@ struct CompressedWeights {
 };
 
 inline const std::string kCompressedGroup = "config_groups.group_0.",
-                         kCompressedWeights = kCompressedGroup + "weights.";
+                         kCompressedWeights = kCompressedGroup + "weights.",
+                         kCompressedX = kCompressedGroup + "input_activations";
 
 // Returns the format in which matrices are stored; "" if d is of another quant_method.
 inline std::string compressed_format(const Description& d) {
@@ -26,7 +27,8 @@ inline std::string compressed_format(const Description& d) {
 }
 
 // d is of quant_method "compressed-tensors". Throws sdk::Refused for keys that change what is computed and are not
-// known; any_x: what is said of x (input_activations) is let be. num_bits, type and strategy are the caller's to judge.
+// known; any_x: what is said of x (input_activations) is let be, else the caller has read what is known of it. num_bits,
+// type and strategy are the caller's to judge.
 inline CompressedWeights compressed_weights(const Description& d, bool any_x) {
   const std::string group = kCompressedGroup, weights = kCompressedWeights;
   CompressedWeights w;
@@ -46,10 +48,10 @@ inline CompressedWeights compressed_weights(const Description& d, bool any_x) {
     if (!d.object(object)) d.wrong(object, "an object");
   }
   for (const std::string& key : {group + "output_activations", std::string("kv_cache_scheme")}) d.only_missing(key);
-  const std::string x = group + "input_activations";
-  if (!any_x) d.only_missing(x);
   d.only("sparsity_config.format", {"dense"});
   // They say which matrices stay plain and how the others were made.
+  const std::string& x = kCompressedX;
+  const std::string let_be = any_x ? x : x + ".observer", observed_x = x + ".observer_kwargs", x_zero = x + ".zp_dtype";
   const std::string targets = group + "targets", observer = weights + "observer",
                     observed = weights + "observer_kwargs", scale = weights + "scale_dtype",
                     zero = weights + "zp_dtype";
@@ -60,7 +62,9 @@ inline CompressedWeights compressed_weights(const Description& d, bool any_x) {
                                        "sparsity_config",
                                        "version",
                                        targets,
-                                       x,
+                                       let_be,
+                                       observed_x,
+                                       x_zero,
                                        observer,
                                        observed,
                                        scale,
