@@ -1,7 +1,7 @@
 // Matrices are in the forms of published checkpoints whose x becomes 16 bits where the machine has dot products of
 // bytes. They are equal to what that algorithm says in float64, equal to the bit in every such instruction set and
-// among any rows, and have what plain code has in every row that is looked up. fp8's stay in f32, and x that a form has in
-// int8 becomes that.
+// among any rows, and have what plain code has in every row that is looked up. fp8's stay in f32, and
+// x that a form has in int8 becomes that.
 #include <gtest/gtest.h>
 
 #include <algorithm>

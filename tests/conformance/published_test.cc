@@ -97,7 +97,8 @@ TEST_P(PublishedForms, OfExpertsToo) {
   }
 }
 
-// Sets with dot products of bytes multiply x in 16 bits, but that of fp8 and what becomes int8: published_int16_test.cc.
+// Sets with dot products of bytes multiply x in 16 bits, but that of fp8 and what becomes int8:
+// published_int16_test.cc.
 TEST_P(PublishedForms, HaveTheSameBitsInEveryInstructionSet) {
   if (GetParam().device != "cpu") GTEST_SKIP() << "a GPU has no other";
   const PublishedForm& form = GetParam().form;

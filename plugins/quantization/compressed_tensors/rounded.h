@@ -15,7 +15,8 @@ bool rounds_x(const tenon_linear& s);
 
 class RoundedMatrix {
  public:
-  // The tensors are in the order of rows::kWeight and rows::kScale. Throws Refused for others, and for another rounding.
+  // The tensors are in the order of rows::kWeight and rows::kScale. Throws Refused for others, and for another way of
+  // rounding x.
   RoundedMatrix(const tenon_linear& s, uint32_t mat);
   // Returns the rows' scales, of the whole tensor. Throws Failed, with its name, for one that is not finite.
   std::vector<float> scales(const tenon_slice& stored) const;

@@ -1,4 +1,5 @@
-// quantization.compressed_tensors has this name and these codings, and rounds x by this rule where the checkpoint says so.
+// quantization.compressed_tensors has this name and these codings, and rounds x by this rule where the checkpoint says
+// so.
 #pragma once
 
 #include "../int8_rows/definition.h"

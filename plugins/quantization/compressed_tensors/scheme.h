@@ -1,5 +1,5 @@
-// This is quantization.compressed_tensors on a device: Plain multiplies x as it is, and Rounded has the sites whose x the
-// checkpoint wants in int8. Both are schemes (tenon/sdk/quantization.h).
+// This is quantization.compressed_tensors on a device: Plain multiplies x as it is, and Rounded has the sites whose x
+// the checkpoint wants in int8. Both are schemes (tenon/sdk/quantization.h).
 #pragma once
 
 #include <algorithm>

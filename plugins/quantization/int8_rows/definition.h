@@ -68,8 +68,8 @@ constexpr float x_scale(float largest) {
   return scale > Schema::kLeastXScale ? scale : Schema::kLeastXScale;
 }
 // Returns the factor of x: a code of x is x times it, rounded. A scale so small that its inverse overflows belongs to
-// numbers that vanish beside any other. With 127.5 steps it is smaller by more than three roundings, of the scale, of the
-// inverse and of the product, so that the largest magnitude stays below halfway.
+// numbers that vanish beside any other. With 127.5 steps it is smaller by more than three roundings, of the scale, of
+// the inverse and of the product, so that the largest magnitude stays below halfway.
 template <Int8Rows Schema>
 constexpr float inverse_of(float scale) {
   constexpr float kOne = Schema::kXSteps > kTopCode ? 1 - 0x1p-21F : 1;

@@ -27,8 +27,8 @@ inline std::string compressed_format(const Description& d) {
 }
 
 // d is of quant_method "compressed-tensors". Throws sdk::Refused for keys that change what is computed and are not
-// known; any_x: what is said of x (input_activations) is let be, else the caller has read what is known of it. num_bits,
-// type and strategy are the caller's to judge.
+// known; any_x: what is said of x (input_activations) is let be, else the caller has read what is known of it.
+// num_bits, type and strategy are the caller's to judge.
 inline CompressedWeights compressed_weights(const Description& d, bool any_x) {
   const std::string group = kCompressedGroup, weights = kCompressedWeights;
   CompressedWeights w;
