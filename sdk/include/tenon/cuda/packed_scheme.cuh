@@ -3,7 +3,7 @@
 //
 //   up to 8       by matvec.cuh
 //   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles and no links, else by tile_gemm.cuh
-//   up to 1024    by tile_gemm.cuh on Hopper; up to 128 where the site keeps plain weights beside the packed ones
+//   up to 1024    by tile_gemm.cuh on Hopper; up to 128, of codes 256, where the site keeps plain weights, too
 //   otherwise     by plain weights (gemm.h), which the site keeps or which are unpacked into a temporary
 #pragma once
 
@@ -61,8 +61,6 @@ class PackedScheme : public sdk::Quantization<T> {
   // Many rows of x and y may have this type; 0: that of the unpacked weights. A scheme
   // hides it that records such steps itself.
   static constexpr tenon_format kManyRowsFormat = 0;
-  // Sites that keep plain weights have them multiplied in steps of more rows.
-  static constexpr uint32_t kRowsBeforePlain = 128;
   using Site = PackedSite;
 
   // If `plain_copy`, sites keep plain weights (tenon/sdk/plain_copy.h), and load() ends with load_plain().
@@ -115,7 +113,7 @@ class PackedScheme : public sdk::Quantization<T> {
   // Says whether so many rows are multiplied by plain weights.
   template <PackedFormat F>
   bool takes_plain(uint32_t experts, bool keeps_plain, uint32_t rows) const {
-    return rows > kMatvecRows && experts == 0 && !(rows <= most_tiled_rows(keeps_plain) && has_tiles<F>());
+    return rows > kMatvecRows && experts == 0 && !(rows <= most_tiled_rows<F>(keeps_plain) && has_tiles<F>());
   }
 
   tenon_footprint footprint(Site& site) const {
@@ -180,7 +178,13 @@ class PackedScheme : public sdk::Quantization<T> {
     T::with_format(site.code, [&]<class F>(F) { bytes = uint64_t{site.map.columns} * site.k * sizeof(PlainOf<F>); });
     return bytes;
   }
-  static constexpr uint32_t most_tiled_rows(bool keeps_plain) { return keeps_plain ? kRowsBeforePlain : kTileGemmRows; }
+  // Of codes fewer bytes come through L2, so that tiles keep up with cuBLASLt for longer.
+  template <PackedFormat F>
+  static constexpr uint32_t most_tiled_rows(bool keeps_plain) {
+    constexpr bool kCodes = F::kSegmentBytes < sizeof(PlainOf<F>) * kTileRows * F::kSegmentK;
+    if (!keeps_plain) return kTileGemmRows;
+    return kCodes ? 256 : 128;
+  }
 
   template <PackedFormat F>
   bool has_tiles() const {
@@ -190,7 +194,7 @@ class PackedScheme : public sdk::Quantization<T> {
   // If `linked`, the product takes x or leaves y as only tile_gemm.cuh does.
   template <PackedFormat F>
   bool takes_tiles(const MatvecArgs& a, bool keeps_plain, bool linked) const {
-    return a.rows >= kTileGemmSince && a.rows <= most_tiled_rows(keeps_plain) && (linked || !has_few_tiles(a)) &&
+    return a.rows >= kTileGemmSince && a.rows <= most_tiled_rows<F>(keeps_plain) && (linked || !has_few_tiles(a)) &&
            a.experts == 0 && has_tiles<F>();
   }
   // Other activations than f32 are those that a product multiplies as they are, or those before a norm that it does;

@@ -9,8 +9,8 @@ namespace tenon::sdk {
 inline constexpr const char* kPlainCopy = "plain_copy";
 constexpr tenon_param_spec plain_copy_param() {
   return boolean({.name = kPlainCopy,
-                  .doc = "on a GPU, hold the weights a second time, as plain floats, for steps of more than 128 rows, "
-                         "which otherwise unpack them or take longer"});
+                  .doc = "on a GPU, hold the weights a second time, as plain floats, for steps of many rows, which "
+                         "otherwise unpack them or take longer"});
 }
 
 }  // namespace tenon::sdk
