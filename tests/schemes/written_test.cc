@@ -345,8 +345,8 @@ TEST(Targets, SayWhatThereIs) {
   expect_error(ErrorCode::kUsage, {"groupsize", "int4wo has group_size"}, [&] {
     target("int4wo", *registry, {{"groupsize", "32"}});
   });
-  expect_error(ErrorCode::kUsage, {"group_size", "int8wo has no parameters"}, [&] {
-    target("int8wo", *registry, {{"group_size", "32"}});
+  expect_error(ErrorCode::kUsage, {"group_size", "int8dq has no parameters"}, [&] {
+    target("int8dq", *registry, {{"group_size", "32"}});
   });
   expect_error(ErrorCode::kUsage, {"group_size", "only quantization components"}, [&] {
     target("Q8_0", *registry, {{"group_size", "32"}});
