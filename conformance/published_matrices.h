@@ -27,7 +27,7 @@ struct CompressedOptions {
   int64_t group = 128;
   bool packed = true, symmetric = true, act_order = false;
   tenon_format scale = TENON_BF16;
-  bool one_scale = false;  // of the whole matrix
+  bool one_scale = false;  // all rows have the same
   bool x_in_int8 = false;
 };
 // compressed-tensors puts codes along the row; they are signed numbers, from which 2^(bits - 1) was taken unless they

@@ -1,4 +1,4 @@
-// What a family says of layers that share caches is read from a model's description, and goes to GGUF. What does not
+// A family's rule for layers that share caches is read from a model's description, and goes to GGUF. What does not
 // fit the file or the family is refused by name.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

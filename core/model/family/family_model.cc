@@ -23,8 +23,8 @@ uint32_t rope_choice(const Block& block, const Scope& scope) {
   return 0;
 }
 
-// What a layer with attention sees: its window, and rope_choice(). A layer that shares a cache reads that of the last
-// layer before it that has its own and sees alike.
+// A layer with attention sees by its window and its rope_choice(). One that shares a cache reads that of the last layer
+// before it that has its own and sees alike.
 using Sight = std::pair<uint32_t, uint32_t>;
 using CacheOwners = std::map<Sight, LayerId>;
 

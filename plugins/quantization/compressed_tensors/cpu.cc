@@ -8,9 +8,7 @@ namespace {
 class RoundedRows : public int8_rows::CpuScheme<RoundedRows, RoundedSchema> {
  public:
   using Base = int8_rows::CpuScheme<RoundedRows, RoundedSchema>;
-  struct Site : sdk::cpu::LinearSite {
-    std::vector<RoundedMatrix> rounded;  // by matrix of an expert
-  };
+  using Site = RoundedSite<sdk::cpu::LinearSite>;
   using Base::Base;
 
   static tenon_format source_of(const tenon_linear& s, uint32_t mat) {
@@ -18,10 +16,7 @@ class RoundedRows : public int8_rows::CpuScheme<RoundedRows, RoundedSchema> {
     return rows::kInt8Rows;
   }
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
-    auto site = std::make_unique<Site>();
-    static_cast<sdk::cpu::LinearSite&>(*site) = std::move(*Base::bind(s, claims));
-    for (uint32_t i = 0; i < s.n_mats; ++i) site->rounded.emplace_back(s, i);
-    return site;
+    return std::make_unique<Site>(std::move(*Base::bind(s, claims)), s);
   }
   // One scale may be that of all rows, so all come together.
   tenon_footprint footprint(Site& site) const {

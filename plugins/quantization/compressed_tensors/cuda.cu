@@ -17,9 +17,7 @@ namespace {
 class RoundedRows : public int8_rows::CudaScheme<RoundedRows, RoundedSchema> {
  public:
   using Base = int8_rows::CudaScheme<RoundedRows, RoundedSchema>;
-  struct Site : cuda::PackedSite {
-    std::vector<RoundedMatrix> rounded;  // by matrix
-  };
+  using Site = RoundedSite<cuda::PackedSite>;
   using Base::Base;
 
   static tenon_format source(const tenon_linear& s, uint32_t mat) {
@@ -27,10 +25,7 @@ class RoundedRows : public int8_rows::CudaScheme<RoundedRows, RoundedSchema> {
     return rows::kInt8Rows;
   }
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
-    auto site = std::make_unique<Site>();
-    static_cast<cuda::PackedSite&>(*site) = std::move(*Base::bind(s, claims));
-    for (uint32_t i = 0; i < s.n_mats; ++i) site->rounded.emplace_back(s, i);
-    return site;
+    return std::make_unique<Site>(std::move(*Base::bind(s, claims)), s);
   }
   // All rows come together, and scratch memory has their scales in f32.
   tenon_footprint footprint(Site& site) const {

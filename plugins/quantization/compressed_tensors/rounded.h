@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "../published/matrix.h"
@@ -26,6 +27,15 @@ class RoundedMatrix {
   uint64_t rows_;
   tenon_format format_;
   bool one_scale_;  // it is that of all rows
+};
+
+// This is a site of such matrices, which Base holds as rows of int8.
+template <class Base>
+struct RoundedSite : Base {
+  RoundedSite(Base&& bound, const tenon_linear& s) : Base(std::move(bound)) {
+    for (uint32_t i = 0; i < s.n_mats; ++i) rounded.emplace_back(s, i);
+  }
+  std::vector<RoundedMatrix> rounded;  // by matrix of an expert
 };
 
 }  // namespace tenon::compressed_tensors

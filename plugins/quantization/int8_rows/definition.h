@@ -1,6 +1,6 @@
-// int8dq, absmax and llm_int8 have this in common, and matrices of compressed-tensors whose x is rounded to int8: rows
-// of weights in int8 with one scale, and rows of x that become int8 while a step runs. A scheme's Schema says how
-// (Int8Rows, below), and has its name and its parameters.
+// int8dq, absmax, llm_int8 and matrices of compressed-tensors whose x is rounded to int8 have this in common: a row of
+// weights is int8 with one scale, and a row of x becomes int8 while a step runs. A scheme's Schema says how (Int8Rows,
+// below), and has its name and its parameters.
 // The product of a row of x and a row of weights is
 //   (sum of integers, exact) * (scale of x * scale of the weights) + what outliers add.
 // In the file X is X.<kWeight> int8 (N, K) and X.weight_scale f32 (N). It is for the host and, with relaxed constexpr,

@@ -54,7 +54,7 @@ class ThoughtReader {
 
   State state_;
   std::string waiting_;
-  Content content_ = Content::kText;     // of the message
+  Content content_ = Content::kText;     // the message has it
   bool fresh_ = true;                    // nothing of the message's content was there yet
   bool thought_ = false, text_ = false;  // messages with such a content were there
 };

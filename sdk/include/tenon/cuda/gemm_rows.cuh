@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(kRowThreads)
       g += bias[i + e];
       u += bias[a.columns + i + e];
     }
-    // What the quick functions lose is far below half a step of a half.
+    // The quick functions are off by far less than half a step of a half.
     const float silu = sizeof(Y) < sizeof(float) ? __fdividef(g, 1.0f + __expf(-g)) : g / (1.0f + expf(-g));
     out.v[e] = narrow<Y>(silu * u);
   }

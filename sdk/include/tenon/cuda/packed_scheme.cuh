@@ -178,7 +178,7 @@ class PackedScheme : public sdk::Quantization<T> {
     T::with_format(site.code, [&]<class F>(F) { bytes = uint64_t{site.map.columns} * site.k * sizeof(PlainOf<F>); });
     return bytes;
   }
-  // Of codes fewer bytes come through L2, so that tiles keep up with cuBLASLt for longer.
+  // Codes bring fewer bytes through L2, so their tiles keep up with cuBLASLt for longer.
   template <PackedFormat F>
   static constexpr uint32_t most_tiled_rows(bool keeps_plain) {
     constexpr bool kCodes = F::kSegmentBytes < sizeof(PlainOf<F>) * kTileRows * F::kSegmentK;
@@ -254,7 +254,7 @@ class PackedScheme : public sdk::Quantization<T> {
     if (!takes_plain<F>(s.experts, keeps_plain(s), rows)) return TENON_F32;
     return T::kManyRowsFormat != 0 ? T::kManyRowsFormat : kPlainFormat<F>;
   }
-  // Says whether tile_gemm.cuh multiplies all steps of up to kTileGemmRows rows.
+  // Says whether products of the format pass halves to each other in steps that tile_gemm.cuh multiplies.
   template <PackedFormat F>
   static constexpr bool has_links() {
     return !std::is_void_v<typename F::Half> && T::kManyRowsFormat == 0;

@@ -22,7 +22,7 @@ struct PackedSite {
   std::vector<tenon_format> source;  // by matrix of an expert: what the scheme's source() says
   bool exact = false;                // each weight has the value that it has in the file
   uint64_t weight_bytes = 0;         // the packed weights of an expert, or of a site that is not routed
-  uint32_t stores = 1;               // of packed weights; 2: the rows have scales, in the second one
+  uint32_t stores = 1;               // packed weights take so many; 2: the rows have scales, in the second one
   bool keeps_plain = false;          // one store more has the weights as PlainOf<F>[columns][k], in y's order
 
   tenon_format source_of(const tenon_rows& src) const { return source[src.mat % rows.size()]; }
