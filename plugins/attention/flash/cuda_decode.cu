@@ -132,13 +132,18 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   // ---- splits, one after the other, and of each the rows with the same cut, one run of rows after the other ----
   Progress progress;
   const uint32_t end = w.row_of(a, w.queries - 1) + 1;
-  for (uint32_t split = blockIdx.z; split < a.most_splits; split += gridDim.z) {
+  const uint32_t most_splits = Shape::kWarpTeams ? 1 : a.most_splits;
+  const auto cut_of = [&](uint32_t row) {
+    const auto pos = static_cast<uint32_t>(w.pos[row]);
+    return Shape::kWarpTeams ? no_cut(a, pos) : cut(a, pos);
+  };
+  for (uint32_t split = Shape::kWarpTeams ? 0 : blockIdx.z; split < most_splits; split += gridDim.z) {
     uint32_t most = 0;  // splits of any row that has one here
     const uint32_t first_of_cluster = split >> a.cluster_log2 << a.cluster_log2;
     for (uint32_t row = w.row_of(a, 0), next = row; row < end; row = next) {
-      const Cut c = cut(a, static_cast<uint32_t>(w.pos[row]));
+      const Cut c = cut_of(row);
       do ++next;
-      while (next < end && cut(a, static_cast<uint32_t>(w.pos[next])) == c);
+      while (next < end && cut_of(next) == c);
       const uint32_t count = c.count(past_seen(a, static_cast<uint32_t>(w.pos[next - 1])));
       if (first_of_cluster >= count) continue;
       most = max(most, count);
@@ -151,10 +156,11 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
         attend_and_fold(team, count, progress);
       }
     }
-    if (most == 0) break;
-
     // ---- rows of several clusters ----
-    if constexpr (!Shape::kWarpTeams) {
+    if constexpr (Shape::kWarpTeams) {
+      break;
+    } else {
+      if (most == 0) break;
       if (most <= blocks_of_cluster(a)) continue;
       const uint32_t blocks = (((most - 1) >> a.cluster_log2) + 1) << a.cluster_log2;
       if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, blocks)) combine<Team>(a, p, w, scratch);
@@ -164,8 +170,9 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
 }
 
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
-void launch(const GpuArgs& a, const cuda::Launch& l) {
+void launch(GpuArgs& a, const cuda::Launch& l) {
   using Shape = TeamShape<D, Bytes, kDepth>;
+  a.whole_tiles = WholeTiles<D>::fits(a.kv);
   // Up to 48 KB need no leave (Launch asks for it), but the kernel's static shared memory counts there as well.
   constexpr uint32_t kPlainBytes = 48 << 10;
   uint32_t shared_bytes = Shape::shared_bytes(a);

@@ -52,6 +52,7 @@ struct GpuArgs {
   uint32_t split_blocks;  // so many blocks of the grid share a row's splits
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
   uint32_t depth;         // a warp that is a team has a ring of so many stages, see TeamShape; 0: blocks are teams
+  uint32_t whole_tiles;   // 1: WholeTiles loads what it can; known when launched
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
   // One half of a view with a tail has these, and no other view; see recent.h.
   uint32_t hidden, joining;

@@ -122,6 +122,39 @@ __device__ __forceinline__ void leave_values(const WarpState<D>& state, uint32_t
   }
 }
 
+// ---- a warp that is a team, and whose split is all that its queries see ----
+// Stores the results of the team's queries. They go through the ring's memory, which the last tile has left, so that
+// little code is run once: it would have to be fetched while nothing else is under way.
+template <class Team>
+__device__ __forceinline__ void finish_alone(const Team& t, const WarpState<Team::kDim>& state) {
+  constexpr uint32_t D = Team::kDim;
+  static_assert(Team::Shape::kMostQueries * Shares<D>::kRow <= Team::Shape::kRingBytes);
+  cuda::wait_copies<0>();
+  __syncwarp();
+#pragma unroll
+  for (uint32_t i = 0; i < 2; ++i) {
+    const float sum = sum_of_query(state, i);
+    char* to = t.ring() + query_of_lane(state, i) * Shares<D>::kRow;
+    if (is_first_of_query(state)) *reinterpret_cast<float2*>(to + Shares<D>::kSumsAt) = {state.top[i], sum};
+#pragma unroll
+    for (uint32_t k = 0; k < D / 8; ++k) {
+      reinterpret_cast<float*>(to)[lane_dim<Team>(k / 2, k % 2)] = state.out[k / 2][k % 2 * 2 + i] * value_unit<Team>();
+    }
+  }
+  __syncwarp();
+#pragma unroll 1
+  for (uint32_t i = threadIdx.x % 32; i < t.w.queries * (D / 4); i += 32) {
+    const uint32_t d = i % (D / 4) * 4;
+    const Query& query = t.memory.queries[i / (D / 4)];
+    if (d >= t.a.kv.v.dim || query.count == 0) continue;
+    const char* from = t.ring() + i / (D / 4) * Shares<D>::kRow;
+    const auto sums = *reinterpret_cast<const float2*>(from + Shares<D>::kSumsAt);
+    const auto v = *reinterpret_cast<const float4*>(from + d * sizeof(float));
+    Folded all{sums.x, sums.y, {v.x, v.y, v.z, v.w}};
+    store_result<Team>(t.a, t.p, {t.w.first_row + query.row, query.head, d}, all);
+  }
+}
+
 // ---- scratch: of each cluster of the grid and each query v_dim floats, and after them all the maxima and sums ----
 struct Partials {
   float* values;

@@ -24,23 +24,27 @@ __device__ uint32_t head_count(const Team& t) {
   return t.w.queries + (t.a.append != 0 ? 2 * t.w.rows : 0);
 }
 
-// Returns the i-th: first the queries come, then K and V of each row.
+// The heads of a team are its queries, and then K and V of each row.
 template <class Team>
-__device__ DecodeHead find_head(const Team& t, uint32_t i) {
+__device__ __forceinline__ DecodeHead find_query(const Team& t, uint32_t i) {
+  const Query& query = t.memory.queries[i];
+  DecodeHead h;
+  h.row = query.row;
+  h.dim = t.a.kv.k.dim;
+  h.from = query_head(t.a, t.p, t.w.first_row + query.row, query.head);
+  h.tile = t.query_tile();
+  h.tile_row = i;
+  return h;
+}
+// Finds K or V number i.
+template <class Team>
+__device__ __forceinline__ DecodeHead find_new(const Team& t, uint32_t i) {
   using Shape = typename Team::Shape;
   const GpuArgs& a = t.a;
   const Work& w = t.w;
   DecodeHead h;
-  if (i < w.queries) {
-    h.row = t.memory.queries[i].row;
-    h.dim = a.kv.k.dim;
-    h.from = query_head(a, t.p, w.first_row + h.row, t.memory.queries[i].head);
-    h.tile = t.query_tile();
-    h.tile_row = i;
-    return h;
-  }
-  h.row = (i - w.queries) / 2;
-  h.side = (i - w.queries) % 2 != 0 ? Side::kValues : Side::kKeys;
+  h.row = i / 2;
+  h.side = i % 2 != 0 ? Side::kValues : Side::kKeys;
   const auto token = static_cast<uint32_t>(w.pos[h.row]);
   if (token < t.begin || token >= min(t.end, a.kv_len) || token < w.old_len) return h;
   h.dim = plane_of(a, h.side).dim;
@@ -127,72 +131,117 @@ __device__ void prepare_whole(const Team& t, const DecodeHead& h, const LaneRope
   }
 }
 
+// Some heads of a warp, each kWarpsOfTeam after the one before. find(number) finds one.
+template <class Team, uint32_t kHeads, class Find>
+class HeadBatch {
+ public:
+  static constexpr uint32_t kOwn = Team::kDim / 32;
+  // Finds heads from number `first` on that are below `end`.
+  __device__ __forceinline__ HeadBatch(uint32_t first, uint32_t end, const Find& find) : end_(end), find_(find) {
+    find_from(first);
+  }
+  // Asks for what was found.
+  __device__ __forceinline__ void load() {
+#pragma unroll
+    for (uint32_t u = 0; u < kHeads; ++u) {
+      if (heads_[u].from != nullptr) load_own<Team::kDim>(heads_[u].from, x_[u]);
+    }
+  }
+  // Calls prepare(head, x) for what was asked for, and for all that follow. x: the lane's elements.
+  template <class Prepare>
+  __device__ __forceinline__ void prepare(const Prepare& prepare) {
+#pragma unroll 1
+    while (true) {
+#pragma unroll
+      for (uint32_t u = 0; u < kHeads; ++u) {
+        if (heads_[u].from != nullptr) prepare(heads_[u], x_[u]);
+      }
+      if (next_ >= end_) return;
+      find_from(next_);
+      load();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void find_from(uint32_t first) {
+    next_ = first;
+#pragma unroll
+    for (uint32_t u = 0; u < kHeads; ++u, next_ += Team::Shape::kWarpsOfTeam) {
+      heads_[u] = next_ < end_ ? find_(next_) : DecodeHead{};
+    }
+  }
+
+  const uint32_t end_;
+  const Find& find_;
+  uint32_t next_;
+  DecodeHead heads_[kHeads];
+  float x_[kHeads][kOwn];
+};
+
+// Prepares the warp's heads from number `first` on, where LaneRope fits. The first queries and the first of what is
+// appended are asked for together: beside the loads of rings, each round of loads takes its time.
+template <class Team>
+__device__ __forceinline__ void prepare_whole_heads(const Team& t, uint32_t first) {
+  constexpr uint32_t kApart = Team::Shape::kWarpsOfTeam;
+  const uint32_t queries = t.w.queries, count = head_count(t);
+  const uint32_t first_new = first < queries ? first + (queries - first + kApart - 1) / kApart * kApart : first;
+  const auto query = [&](uint32_t i) { return find_query(t, i); };
+  const auto appended = [&](uint32_t i) { return find_new(t, i - queries); };
+  HeadBatch<Team, Team::kWarpTeams ? 4 : 1, decltype(query)> of_queries(first, queries, query);
+  HeadBatch<Team, Team::kWarpTeams ? 2 : 1, decltype(appended)> of_new(first_new, count, appended);
+  LaneRope<Team::kDim> turn;
+  uint32_t turned = ~0u;  // `turn` is for this row
+  const auto turn_to = [&](uint32_t row) {
+    if (row != turned) turn.load(t.a, rope_row(t.a, t.p, t.w.pos[row]));
+    turned = row;
+  };
+  const auto prepare = [&](const DecodeHead& h, float(&x)[Team::kDim / 32]) {
+    turn_to(h.row);
+    prepare_whole(t, h, turn, x);
+  };
+  if (first < count) turn_to(first < queries ? t.memory.queries[first].row : (first - queries) / 2);
+  cuda::wait();
+  of_queries.load();
+  of_new.load();
+  of_queries.prepare(prepare);
+  of_new.prepare(prepare);
+}
+
+// Fills the tile of queries, and what follows it, with zeros.
+template <class Team>
+__device__ __forceinline__ void clear_queries(const Team& t) {
+  using Shape = typename Team::Shape;
+  const uint32_t pieces = (Shape::query_rows(t.a) * Team::kDim * 2 + Shape::kZeroBytes) / 16;
+#pragma unroll 1
+  for (uint32_t i = Team::thread_of_team(); i < pieces; i += 32 * Shape::kWarpsOfTeam) {
+    cuda::store_zeros(cuda::shared_address(t.query_tile()) + i * 16);
+  }
+}
+
 // Primes the ring and prepares all heads. worked: whether the team has worked before, and so has waited; it then has
 // prepared its queries too. On return the ring holds whole tiles, and all of the team may read them.
 template <class Team>
 __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
-  using Shape = typename Team::Shape;
-  constexpr uint32_t D = Team::kDim;
-  const GpuArgs& a = t.a;
+  constexpr uint32_t kWarpsOfTeam = Team::Shape::kWarpsOfTeam;
   const uint32_t warp = Team::warp_of_team();
-  const bool prefetch = a.prefetch != 0;
-  if (worked || prefetch) t.prime(0, t.stable_len());
-  if (!worked) {
-    const uint32_t pieces = (Shape::query_rows(a) * D * 2 + Shape::kZeroBytes) / 16;
-    for (uint32_t i = Team::thread_of_team(); i < pieces; i += 32 * Shape::kWarpsOfTeam) {
-      cuda::store_zeros(cuda::shared_address(t.query_tile()) + i * 16);
-    }
-  }
+  if (!worked && t.a.prefetch == 0) cuda::wait();
+  t.prime(0, t.stable_len());
+  if (!worked) clear_queries(t);
   Team::sync();
   // The warp's first head comes after the queries, if these were prepared before.
   const uint32_t first =
-      worked ? t.w.queries + (warp + Shape::kWarpsOfTeam - t.w.queries % Shape::kWarpsOfTeam) % Shape::kWarpsOfTeam
-             : warp;
-  if (LaneRope<D>::fits(a)) {
-    constexpr uint32_t kAtOnce = 2;
-    LaneRope<D> turn;
-    uint32_t turned = 0;  // `turn` is for this row
-    const auto turn_to = [&](uint32_t row) {
-      turned = row;
-      turn.load(a, rope_row(a, t.p, t.w.pos[row]));
-    };
-    if (!worked && !prefetch) {
-      cuda::wait();
-      t.prime(0, t.stable_len());
-    }
-    uint32_t i = first;
-#pragma unroll 1
-    do {
-      DecodeHead h[kAtOnce];
-      float x[kAtOnce][D / 32];  // the lane has these elements
-#pragma unroll
-      for (uint32_t u = 0; u < kAtOnce; ++u, i += Shape::kWarpsOfTeam) {
-        if (i < head_count(t)) h[u] = find_head(t, i);
-      }
-      if (i == first + kAtOnce * Shape::kWarpsOfTeam) {
-        turn_to(h[0].row);
-        cuda::wait();
-      }
-#pragma unroll
-      for (uint32_t u = 0; u < kAtOnce; ++u) {
-        if (h[u].from != nullptr) load_own<D>(h[u].from, x[u]);
-      }
-#pragma unroll
-      for (uint32_t u = 0; u < kAtOnce; ++u) {
-        if (h[u].from == nullptr) continue;
-        if (h[u].row != turned) turn_to(h[u].row);
-        prepare_whole(t, h[u], turn, x[u]);
-      }
-    } while (i < head_count(t));
+      worked ? t.w.queries + (warp + kWarpsOfTeam - t.w.queries % kWarpsOfTeam) % kWarpsOfTeam : warp;
+  if (LaneRope<Team::kDim>::fits(t.a)) {
+    prepare_whole_heads(t, first);
   } else {
-    if (!worked) cuda::wait();
-    if (!worked && !prefetch) t.prime(0, t.stable_len());
+    cuda::wait();
 #pragma unroll 1
-    for (uint32_t i = first; i < head_count(t); i += Shape::kWarpsOfTeam) {
-      if (const auto h = find_head(t, i); h.from != nullptr) prepare_any(t, h);
+    for (uint32_t i = first; i < head_count(t); i += kWarpsOfTeam) {
+      const DecodeHead h = i < t.w.queries ? find_query(t, i) : find_new(t, i - t.w.queries);
+      if (h.from != nullptr) prepare_any(t, h);
     }
   }
-  if (a.append == 0) t.prime_new();
+  if (t.a.append == 0) t.prime_new();
   Team::sync();
 }
 

@@ -110,6 +110,7 @@ struct DecodeTeam {
   Cut cut;
   uint32_t split, begin, end;  // the split has these positions
   uint32_t first_tile, tiles;  // the warp's first tile that is seen; it has so many of K, and as many of V
+  const WholeTiles<D> whole;
 
   static __device__ uint32_t warp_of_team() { return kWarpTeams ? 0 : threadIdx.x / 32; }
   static __device__ uint32_t thread_of_team() { return threadIdx.x % (32 * Shape::kWarpsOfTeam); }
@@ -128,7 +129,13 @@ struct DecodeTeam {
   }
 
   __device__ DecodeTeam(const GpuArgs& args, const GpuPointers& pointers, const Work& work, const TeamMemory& own)
-      : a(args), p(pointers), w(work), memory(own) {}
+      : a(args),
+        p(pointers),
+        w(work),
+        memory(own),
+        whole(static_cast<const char*>(pointers.keys) + work.kv_head * args.kv.k.head,
+              static_cast<const char*>(pointers.values) + work.kv_head * args.kv.v.head,
+              pointers.pages + size_t{work.slot} * args.kv.columns) {}
   // Rows [row, last_row] of the sequence have this cut, of which the team takes one split. Fills the table of queries.
   __device__ void take(const Cut& c, uint32_t number, uint32_t row, uint32_t last_row) {
     cut = c;
@@ -170,9 +177,19 @@ struct DecodeTeam {
   __device__ void load(uint32_t i, uint32_t stage, uint32_t from, uint32_t to) const {
     const uint32_t first = i / 4 * 2, of_turn = min(2u, tiles - first), in_turn = i % 4;
     const Side side = in_turn >= of_turn ? Side::kValues : Side::kKeys;
-    const cuda::KvPlane& plane = plane_of(a, side);
     const TileTokens tokens{token_of(first + in_turn - (side == Side::kValues ? of_turn : 0)), from, to, end};
-    TileLoader<D>{cached(a, p, side, w.slot, w.kv_head), plane.dim / 8}(tile_address(stage), tokens);
+    if constexpr (kWarpTeams && !Shape::kCoded) {
+      if (a.whole_tiles != 0 && tokens.token >= from && tokens.token + kKeysOfTile <= min(to, end)) {
+        whole.load(a.kv, side == Side::kValues, tokens.token, tile_address(stage));
+      } else {
+        loader(side).load_slowly(tile_address(stage), tokens);
+      }
+    } else {
+      loader(side)(tile_address(stage), tokens);
+    }
+  }
+  __device__ TileLoader<D> loader(Side side) const {
+    return {cached(a, p, side, w.slot, w.kv_head), plane_of(a, side).dim / 8};
   }
   __device__ uint32_t tile_address(uint32_t stage) const {
     return cuda::shared_address(ring()) + stage * Shape::kTileBytes;

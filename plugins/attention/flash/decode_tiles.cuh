@@ -42,6 +42,13 @@ struct TileLoader {
       }
       return;
     }
+    load_slowly(tile, t);
+  }
+  // Loads the tile piece by piece.
+  __device__ void load_slowly(uint32_t tile, const TileTokens& t) const {
+    constexpr uint32_t kPieces = D / 8;
+    const bool one_run = rows.run(t.token, kKeysOfTile) == kKeysOfTile;
+    const char* base = one_run ? rows.at(t.token) : nullptr;
 #pragma unroll 1
     for (uint32_t i = 0; i < kKeysOfTile * kPieces / 32; ++i) {
       const uint32_t at = i * 32 + threadIdx.x % 32, r = at / kPieces, piece = at % kPieces, token = t.token + r;
@@ -54,6 +61,43 @@ struct TileLoader {
       }
     }
   }
+};
+
+// Loads whole tiles of keys and values whose rows lie one after the other in a page. A tile costs a warp that is a team
+// few more instructions than it has copies.
+template <uint32_t D>
+class WholeTiles {
+ public:
+  // Says whether tiles can be loaded so: pages have whole tiles, and lie nearer to each other than 4 GB.
+  static bool fits(const cuda::KvLayout& kv) {
+    const auto is_whole = [](const cuda::KvPlane& plane) {
+      return plane.dim == D && plane.cell == kRowBytes && plane.page >= 0 && plane.page >> 32 == 0;
+    };
+    return kv.page_cells >= kKeysOfTile && is_whole(kv.k) && is_whole(kv.v);
+  }
+  // keys, values: the head's first ones in the first page. pages: the sequence's.
+  __device__ __forceinline__ WholeTiles(const char* keys, const char* values, const int32_t* pages)
+      : keys_(keys + threadIdx.x % 32 * 16), values_(values + threadIdx.x % 32 * 16), pages_(pages) {}
+  // Loads the tile that begins with a token.
+  __device__ __forceinline__ void load(const cuda::KvLayout& kv, bool values, uint32_t token, uint32_t tile) const {
+    constexpr uint32_t kPieces = D / 8, kRowsAtOnce = 32 / kPieces;
+    static_assert(8 % kRowsAtOnce == 0, "numbers of rows add up by an exclusive or");
+    const uint32_t shift = 31 - static_cast<uint32_t>(__clz(static_cast<int>(kv.page_cells)));
+    const auto page = static_cast<uint32_t>(pages_[token >> shift]);
+    const auto page_bytes = static_cast<uint32_t>(values ? kv.v.page : kv.k.page);
+    const char* from =
+        (values ? values_ : keys_) + uint64_t{page} * page_bytes + (token & (kv.page_cells - 1)) * kRowBytes;
+    const uint32_t own = tile_offset<D>(threadIdx.x % 32 / kPieces, threadIdx.x % kPieces);
+#pragma unroll
+    for (uint32_t r = 0; r < kKeysOfTile; r += kRowsAtOnce) {
+      cuda::copy_async(tile + (own ^ r % 8 * 16) + r * kRowBytes, from + r * kRowBytes);
+    }
+  }
+
+ private:
+  static constexpr uint32_t kRowBytes = kTileRowBytes<D>;
+  const char *keys_, *values_;  // the lane's 16 bytes of the first copy
+  const int32_t* pages_;
 };
 
 // ---- codes ----------------------------------------------------------------------------------------------------------------------

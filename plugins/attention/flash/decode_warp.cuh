@@ -11,7 +11,6 @@
 #pragma once
 
 #include "decode_attend.cuh"
-#include "halves_result.cuh"
 
 namespace tenon::flash {
 
@@ -69,20 +68,10 @@ class TurnReader {
 
 // These are the B fragments of the queries (dimensions 16, queries 8). A query that there is not has zeros.
 template <class Team>
-struct QueryColumns {
+struct CodedQueryColumns {
   static constexpr uint32_t D = Team::kDim;
-  uint32_t b[D / 16][2];  // [16 dimensions]
-  __device__ __forceinline__ explicit QueryColumns(const Team& t) {
-    if constexpr (Team::Shape::kCoded) {
-      load_pairs(t);
-    } else {
-      load(t);
-    }
-  }
-
- private:
-  // Loads the lane's queries in the order in which keys come as pairs.
-  __device__ __forceinline__ void load_pairs(const Team& t) {
+  uint32_t b[D / 16][2];  // [16 dimensions], in the order in which keys come as pairs
+  __device__ __forceinline__ explicit CodedQueryColumns(const Team& t) {
     using C = typename Team::Code;
     const uint32_t query = threadIdx.x % 32 / 4;
     const bool there = query < Team::Shape::query_rows(t.a);
@@ -100,21 +89,41 @@ struct QueryColumns {
       }
     }
   }
-  __device__ __forceinline__ void load(const Team& t) {
+};
+// The same for fp16 and bf16: in registers, or loaded each time if these are too few.
+template <class Team>
+class PlainQueryColumns {
+ public:
+  static constexpr uint32_t D = Team::kDim;
+  static constexpr bool kKeep = Team::Shape::kBlocks < 4;
+  using TwoColumns = uint32_t[4];  // the fragments of 32 dimensions
+  __device__ __forceinline__ explicit PlainQueryColumns(const Team& t) {
     const uint32_t query = threadIdx.x % 8, piece = threadIdx.x % 32 / 8;
     const bool there = query < Team::Shape::query_rows(t.a);
-    const uint32_t tile = cuda::shared_address(there ? t.query_tile() : t.zeros());
+    tile_ = cuda::shared_address(there ? t.query_tile() : t.zeros());
+    there_ = there ? ~0u : 0;
+    own_ = tile_offset<D>(query, piece);
+    if (kKeep) {
 #pragma unroll
-    for (uint32_t k = 0; k < D / 16; k += 2) {
-      uint32_t both[4];
-      cuda::load_matrices(both, tile + (there ? tile_offset<D>(query, k * 2 + piece) : 0));
-      b[k][0] = both[0];
-      b[k][1] = both[1];
-      b[k + 1][0] = both[2];
-      b[k + 1][1] = both[3];
+      for (uint32_t i = 0; i < D / 32; ++i) load(i);
     }
   }
+  // Returns the i-th.
+  __device__ __forceinline__ const TwoColumns& operator()(uint32_t i) {
+    if (!kKeep) load(i);
+    return b_[kKeep ? i : 0];
+  }
+
+ private:
+  __device__ __forceinline__ void load(uint32_t i) {
+    constexpr uint32_t kStretchBytes = 64;  // of a row; four pieces
+    cuda::load_matrices(b_[kKeep ? i : 0], tile_ + ((own_ ^ i * kStretchBytes) & there_));
+  }
+  TwoColumns b_[kKeep ? D / 32 : 1];
+  uint32_t tile_, own_, there_;
 };
+template <class Team>
+using QueryColumns = std::conditional_t<Team::Shape::kCoded, CodedQueryColumns<Team>, PlainQueryColumns<Team>>;
 
 // Makes the A fragments of 16 keys of a tile of codes, from `key` on: keys (keys 16, dimensions 16) or
 // values (dimensions 16, keys 16). use(k, fragment) gets the k-th 16 dimensions; here those of two
@@ -169,19 +178,23 @@ using TileScores = float[Team::Shape::kTileKeys / 16][4];
 
 // Multiplies 16 keys of a tile by the queries.
 template <class Team>
-__device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, const QueryColumns<Team>& q, float (&x)[4]) {
+__device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, QueryColumns<Team>& q, float (&x)[4]) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
   float s[2][4] = {};  // [even or odd 16 dimensions][an mma's sums]
-  const auto multiply = [&](uint32_t k, const uint32_t(&a)[4]) { cuda::mma<E>(s[k % 2], a, q.b[k][0], q.b[k][1]); };
   if constexpr (Team::Shape::kCoded) {
-    unpack_tile<D, Side::kKeys, typename Team::Code>(keys, key, multiply);
+    unpack_tile<D, Side::kKeys, typename Team::Code>(
+        keys, key, [&](uint32_t k, const uint32_t(&a)[4]) { cuda::mma<E>(s[k % 2], a, q.b[k][0], q.b[k][1]); });
   } else {
 #pragma unroll
-    for (uint32_t k = 0; k < D / 16; ++k) {
-      uint32_t a[4];
-      cuda::load_matrices(a, keys + rows_first<D>(key, k * 2));
-      multiply(k, a);
+    for (uint32_t i = 0; i < D / 32; ++i) {
+      const auto& b = q(i);
+#pragma unroll
+      for (uint32_t odd = 0; odd < 2; ++odd) {
+        uint32_t a[4];
+        cuda::load_matrices(a, keys + rows_first<D>(key, i * 4 + odd * 2));
+        cuda::mma<E>(s[odd], a, b[odd * 2], b[odd * 2 + 1]);
+      }
     }
   }
 #pragma unroll
@@ -191,7 +204,7 @@ __device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, const Qu
 // Multiplies a tile of keys by channel, which are of one group, by the queries: q . key = q . zeros + (q steps) .
 // codes. Both sums are an mma's; the first one is of 16 rows that are all the zeros.
 template <class Team>
-__device__ __forceinline__ void score_by_channel(uint32_t keys, const QueryColumns<Team>& q, TileScores<Team>& x) {
+__device__ __forceinline__ void score_by_channel(uint32_t keys, QueryColumns<Team>& q, TileScores<Team>& x) {
   using E = typename Team::Element;
   using Code = typename Team::Code;
   using Tile = CodedTile<Team::kDim, Code>;
@@ -229,7 +242,7 @@ __device__ __forceinline__ void score_by_channel(uint32_t keys, const QueryColum
   }
 }
 template <class Team>
-__device__ __forceinline__ void score_tile(uint32_t keys, const QueryColumns<Team>& q, TileScores<Team>& x) {
+__device__ __forceinline__ void score_tile(uint32_t keys, QueryColumns<Team>& q, TileScores<Team>& x) {
   if constexpr (kKeysByChannel<typename Team::Code>) {
     score_by_channel<Team>(keys, q, x);
   } else {
@@ -326,63 +339,13 @@ __device__ __forceinline__ uint32_t lane_dim(uint32_t n, uint32_t row) {
   }
 }
 
-// Stores the lane's share of a query's result in halves, if the query is `there`. All lanes call this.
-template <class Team>
-__device__ __forceinline__ void store_own_halves(const HalvesResult& result, const WarpState<Team::kDim>& state,
-                                                 uint32_t column, float factor, uint32_t v_dim, bool there) {
-  const auto value = [&](uint32_t i) { return state.out[i / 2][i % 2 * 2 + column] * factor; };
-  if constexpr (Team::Shape::kCoded) {
+// A greater top makes the sums before it smaller.
+template <uint32_t D>
+__device__ __forceinline__ void shrink_sums(const Shrinks& shrink, WarpState<D>& state) {
 #pragma unroll
-    for (uint32_t n = 0; n < Team::kDim / 16; ++n) {
-      const uint32_t d = lane_dim<Team>(n, 0);
-      if (there && d < v_dim) result.store_pair(d, value(2 * n), value(2 * n + 1));
-    }
-  } else {
-    // Lanes g and g ^ 1 have the pairs of an octet of each 32 dimensions. Each lane makes every second of these octets.
-    const uint32_t g = threadIdx.x % 32 / 4, odd = g % 2;
+  for (float(&o)[4] : state.out) {
 #pragma unroll
-    for (uint32_t stretch = 0; stretch < Team::kDim / 32; stretch += 2) {
-      float own[4], other[4];
-#pragma unroll
-      for (uint32_t i = 0; i < 4; ++i) {
-        const float even_stretch = value(4 * stretch + i), odd_stretch = value(4 * stretch + 4 + i);
-        own[i] = odd != 0 ? odd_stretch : even_stretch;
-        other[i] = __shfl_xor_sync(~0u, odd != 0 ? even_stretch : odd_stretch, 4);
-      }
-      if (!there || (stretch + odd) * 32 >= v_dim) continue;
-      if (odd != 0) {
-        result.store_octet(stretch + 1, g / 2, other, own);
-      } else {
-        result.store_octet(stretch, g / 2, own, other);
-      }
-    }
-  }
-}
-
-// Stores the results of the team's queries, where the warp is the team and its split all that they see.
-template <class Team>
-__device__ __forceinline__ void finish_alone(const Team& t, WarpState<Team::kDim>& state) {
-  cuda::wait_copies<0>();
-#pragma unroll
-  for (uint32_t column = 0; column < 2; ++column) {
-    const float sum = column_sum(state.sum[column]);
-    const uint32_t q = threadIdx.x % 4 * 2 + column;
-    const Query& query = t.memory.queries[q];
-    const bool there = q < t.w.queries && query.count != 0, halves = t.a.out != Out::kF32;
-    if (!there && !halves) continue;
-    const uint32_t row = t.w.first_row + query.row;
-    ResultFactors factors = result_factors(t.a, t.p, {row, query.head, state.top[column], sum}, threadIdx.x % 32 < 4);
-    factors.own *= value_unit<Team>();
-    if (halves) {
-      store_own_halves<Team>({t.a, t.p, row, query.head}, state, column, factors.own, t.a.kv.v.dim, there);
-      continue;
-    }
-    float* to = t.p.out + row * t.a.out_row + query.head * t.a.kv.v.dim;
-#pragma unroll
-    for (uint32_t i = 0; i < Team::kDim / 8; ++i) {
-      const uint32_t d = lane_dim<Team>(i / 2, i % 2);
-      if (d < t.a.kv.v.dim) to[d] = result_of(factors, state.out[i / 2][i % 2 * 2 + column], to[d]);
-    }
+    for (uint32_t e = 0; e < 4; ++e) o[e] *= shrink.by_column[e % 2];
   }
 }
 
@@ -392,7 +355,7 @@ __device__ __forceinline__ void attend(const Team& t, WarpState<Team::kDim>& sta
   const Query* own = t.memory.queries + threadIdx.x % 4 * 2;
   const SeenRange range{{own[0].seen, own[1].seen}, {own[0].past, own[1].past}};
   const ScoreScale scale = score_scale(t.a.scale, t.a.softcap);
-  const QueryColumns<Team> q(t);
+  QueryColumns<Team> q(t);
   std::conditional_t<Team::Shape::kCoded, TurnReader<Team>, RingReader<Team>> ring(t);
 #pragma unroll 1
   for (uint32_t tile = 0; tile < t.tiles; tile += 2) {
@@ -402,13 +365,7 @@ __device__ __forceinline__ void attend(const Team& t, WarpState<Team::kDim>& sta
     ring.template take<Side::kKeys, 1>(tile, two, [&](uint32_t keys) { score_tile<Team>(keys, q, x[1]); });
     scale(x);
     const Shrinks shrink = weigh(t, tile, range, x, state);
-    if (tile > 0) {
-#pragma unroll
-      for (float(&o)[4] : state.out) {
-#pragma unroll
-        for (uint32_t e = 0; e < 4; ++e) o[e] *= shrink.by_column[e % 2];
-      }
-    }
+    if (tile > 0) shrink_sums(shrink, state);
     ring.template take<Side::kValues, 0>(tile, true, [&](uint32_t values) { add_tile<Team>(values, x[0], state); });
     ring.template take<Side::kValues, 1>(tile, two, [&](uint32_t values) { add_tile<Team>(values, x[1], state); });
   }
