@@ -32,6 +32,12 @@
 namespace tenon::flash {
 namespace {
 
+// Loads here, and not where the value is used first.
+__device__ __forceinline__ int32_t load_now(const int32_t* p) {
+  int32_t x;
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(x) : "l"(p));
+  return x;
+}
 // Lets L1 have what will be loaded soon.
 __device__ __forceinline__ void touch(const int32_t* p) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
@@ -111,12 +117,11 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   w.query = item / a.kv.heads * Shape::kMostQueries;
   // Loads that do not depend on each other are issued together, and with them those that will most likely come next: a
   // sequence mostly has the slot and the row of its own number.
-  const uint32_t live = p.live[kLiveSeqs];
-  touch(p.seq_row + w.seq);
-  touch(p.pos + w.seq);
-  touch(p.kv_len + w.seq);
+  const auto live = static_cast<uint32_t>(load_now(reinterpret_cast<const int32_t*>(p.live) + kLiveSeqs));
+  const int32_t slot = load_now(p.seq_slot + w.seq), first_row = load_now(p.seq_row + w.seq),
+                end_row = load_now(p.seq_row + w.seq + 1), likely_pos = load_now(p.pos + w.seq),
+                likely_len = load_now(p.kv_len + w.seq);
   touch(p.pages + size_t{w.seq} * a.kv.columns);
-  const int32_t slot = p.seq_slot[w.seq], first_row = p.seq_row[w.seq], end_row = p.seq_row[w.seq + 1];
   if (w.seq >= live || slot < 0) return cuda::wait();
   const TeamMemory memory{all_queries[number], all_teams + (Shape::kWarpTeams ? number * Shape::team_bytes(a) : 0),
                           scratch, &met};
@@ -126,15 +131,16 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   if (w.rows > a.rows_per_seq) return cuda::wait();
   if (w.query >= w.rows * a.heads_per_kv) return cuda::wait();
   w.queries = min(Shape::kMostQueries, w.rows * a.heads_per_kv - w.query);
-  w.old_len = static_cast<uint32_t>(p.kv_len[w.slot]);
+  w.old_len = static_cast<uint32_t>(w.slot == w.seq ? likely_len : p.kv_len[w.slot]);
   w.pos = p.pos + w.first_row;
+  w.first_pos = static_cast<uint32_t>(w.first_row == w.seq ? likely_pos : w.pos[0]);
 
   // ---- splits, one after the other, and of each the rows with the same cut, one run of rows after the other ----
   Progress progress;
   const uint32_t end = w.row_of(a, w.queries - 1) + 1;
   const uint32_t most_splits = Shape::kWarpTeams ? 1 : a.most_splits;
   const auto cut_of = [&](uint32_t row) {
-    const auto pos = static_cast<uint32_t>(w.pos[row]);
+    const uint32_t pos = w.pos_of(row);
     return Shape::kWarpTeams ? no_cut(a, pos) : cut(a, pos);
   };
   for (uint32_t split = Shape::kWarpTeams ? 0 : blockIdx.z; split < most_splits; split += gridDim.z) {
@@ -144,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
       const Cut c = cut_of(row);
       do ++next;
       while (next < end && cut_of(next) == c);
-      const uint32_t count = c.count(past_seen(a, static_cast<uint32_t>(w.pos[next - 1])));
+      const uint32_t count = c.count(past_seen(a, w.pos_of(next - 1)));
       if (first_of_cluster >= count) continue;
       most = max(most, count);
       if (progress.taken++ > 0) Team::sync();

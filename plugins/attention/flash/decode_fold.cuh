@@ -299,7 +299,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
     const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, row = w.row_of(a, q);
-    const uint32_t pos = static_cast<uint32_t>(w.pos[row]), count = cut(a, pos).count(past_seen(a, pos));
+    const uint32_t pos = w.pos_of(row), count = cut(a, pos).count(past_seen(a, pos));
     if (d >= a.kv.v.dim || count <= blocks_of_cluster(a)) continue;
     Folded all;
     fold<8>(((count - 1) >> a.cluster_log2) + 1, all, [&](uint32_t other, float2& sums, float4& values) {

@@ -45,7 +45,7 @@ __device__ __forceinline__ DecodeHead find_new(const Team& t, uint32_t i) {
   DecodeHead h;
   h.row = i / 2;
   h.side = i % 2 != 0 ? Side::kValues : Side::kKeys;
-  const auto token = static_cast<uint32_t>(w.pos[h.row]);
+  const uint32_t token = w.pos_of(h.row);
   if (token < t.begin || token >= min(t.end, a.kv_len) || token < w.old_len) return h;
   h.dim = plane_of(a, h.side).dim;
   h.cache = cached(a, t.p, h.side, w.slot, w.kv_head).at(token);
@@ -72,7 +72,7 @@ __device__ void prepare_any(const Team& t, const DecodeHead& h) {
   constexpr uint32_t D = Team::kDim;
   const bool turns = h.side == Side::kKeys, query = h.cache == nullptr;
   const float* weight = !turns ? nullptr : query ? t.p.q_weight : t.p.k_weight;
-  const HeadSource source{h.from, h.dim, weight, turns ? rope_row(t.a, t.p, t.w.pos[h.row]) : nullptr};
+  const HeadSource source{h.from, h.dim, weight, turns ? rope_row(t.a, t.p, t.w.pos_of(h.row)) : nullptr};
   prepare_head<D / 32>(t.a, source, [&](uint32_t d, float x) {
     const E e = cuda::from_float<E>(x);
     if (h.cache != nullptr) reinterpret_cast<E*>(h.cache)[d] = e;
@@ -192,7 +192,7 @@ __device__ __forceinline__ void prepare_whole_heads(const Team& t, uint32_t firs
   LaneRope<Team::kDim> turn;
   uint32_t turned = ~0u;  // `turn` is for this row
   const auto turn_to = [&](uint32_t row) {
-    if (row != turned) turn.load(t.a, rope_row(t.a, t.p, t.w.pos[row]));
+    if (row != turned) turn.load(t.a, rope_row(t.a, t.p, t.w.pos_of(row)));
     turned = row;
   };
   const auto prepare = [&](const DecodeHead& h, float(&x)[Team::kDim / 32]) {

@@ -141,13 +141,13 @@ struct DecodeTeam {
     cut = c;
     split = number;
     begin = cut.start + split * cut.size;
-    end = min(begin + cut.size, past_seen(a, static_cast<uint32_t>(w.pos[last_row])));
-    const uint32_t seen = first_seen(a, static_cast<uint32_t>(w.pos[row]));
+    end = min(begin + cut.size, past_seen(a, w.pos_of(last_row)));
+    const uint32_t seen = first_seen(a, w.pos_of(row));
     first_tile = seen > begin ? (seen - begin) / Shape::kStride : 0;
     tiles = tiles_of_warp(warp_of_team());
     const uint32_t thread = thread_of_team();
     if (thread < w.queries) {
-      const uint32_t r = w.row_of(a, thread), pos = static_cast<uint32_t>(w.pos[r]), past = past_seen(a, pos);
+      const uint32_t r = w.row_of(a, thread), pos = w.pos_of(r), past = past_seen(a, pos);
       const bool mine = r >= row && r <= last_row;
       memory.queries[thread] = {r, w.head_of(a, thread), first_seen(a, pos), mine ? past : 0,
                                 mine ? cut.count(past) : 0};

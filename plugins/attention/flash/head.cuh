@@ -87,7 +87,7 @@ __device__ __forceinline__ const float* new_head(const GpuArgs& a, const GpuPoin
          (side == Side::kValues ? a.kv.heads * a.kv.k.dim : 0);
 }
 // Returns the rope's row for a position; nullptr if there is no rope.
-__device__ __forceinline__ const float* rope_row(const GpuArgs& a, const GpuPointers& p, int32_t pos) {
+__device__ __forceinline__ const float* rope_row(const GpuArgs& a, const GpuPointers& p, uint32_t pos) {
   return a.rotated == 0 ? nullptr : p.rope + int64_t{pos} * a.rotated;
 }
 

@@ -83,6 +83,8 @@ struct Work {
   uint32_t query, queries;   // the team has so many of the sequence's queries, from this one on
   uint32_t old_len;          // the cache has so many tokens before the step
   const int32_t* pos;        // the sequence's rows have these positions
+  uint32_t first_pos;        // pos[0]
+  __device__ uint32_t pos_of(uint32_t row) const { return row == 0 ? first_pos : static_cast<uint32_t>(pos[row]); }
   // These return the sequence's row that the team's query q is of, and its query head.
   __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return __umulhi(2 * (query + q) + 1, a.per_head); }
   __device__ uint32_t head_of(const GpuArgs& a, uint32_t q) const {
