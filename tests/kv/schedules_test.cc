@@ -132,11 +132,14 @@ TEST_P(Schedules, WithTreesOfDraftsToo) {
     EXPECT_THROW(open_alone(tree), Error);
     return;
   }
-  const auto engine = open_together(kOnACpu ? 2 : 1, tree);  // a sequence has seven rows to verify
+  // On a GPU the rows of a tree are attended to in f32, whatever reads the cache without one; and a sequence has seven of
+  // them.
+  const std::vector<Result> alone = kOnACpu ? plain : results_of(*open_alone(tree), requests);
+  const auto engine = open_together(kOnACpu ? 2 : 1, tree);
   const std::vector<Result> together = engine->generate(requests);
   for (size_t i = 0; i < requests.size(); ++i) {
     SCOPED_TRACE("request " + std::to_string(i));
-    test::expect_as_alone(together[i], plain[i], false, kOnACpu);
+    test::expect_as_alone(together[i], alone[i], false, kOnACpu);
   }
   EXPECT_GT(engine->totals().accepted, 20U) << "the branches were hardly ever right: the test tests little";
 }

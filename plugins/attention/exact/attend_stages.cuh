@@ -1,10 +1,11 @@
 // The stages of attend_kernel (exact.cuh) after a warp has the scores of some cells, in their order:
-// weigh, add values, leave the warp's sums, join the warps and the halves of a view, write. All are
-// inlined; the machine code is that of one function, and it depends on where the kernel has its variables,
-// so these are handed over as structs of references.
+// weigh, add values, leave the warp's sums, join the warps, fold the chunks, write. All are inlined; the
+// machine code is that of one function, and it depends on where the kernel has its variables, so these
+// are handed over as structs of references.
 #pragma once
 
 #include "seen.cuh"
+#include "tenon/cuda/barrier.cuh"
 
 namespace tenon::exact {
 
@@ -71,54 +72,115 @@ __device__ __forceinline__ void leave(const WarpSums& s, const BlockSums& to) {
   __syncthreads();
 }
 
-// This is a query head's softmax over all cells, with the factors of the sums that it is made of.
-struct Softmax {
-  float top = -INFINITY, sum = 0;
-  float shrink[kWarps];       // the warps' sums
-  float own = 1, before = 0;  // the sums of this half of a view with a tail, and of the other half, which came before
+// These are the sums of some chunks of a query head: a thread has dimensions threadIdx.x + kThreads * i.
+struct HeadSums {
+  float top = -INFINITY, sum = 0, value[kMostDim / kThreads] = {};
 };
-// Joins the softmax of the warps, and that of the head's sink.
-__device__ __forceinline__ void join_warps(const Pointers& p, const BlockSums& from, uint32_t head, Softmax& s) {
+// Returns those of a chunk, of what its warps have left.
+__device__ __forceinline__ HeadSums join_warps(const BlockSums& from) {
+  HeadSums s;
   for (const float other : from.tops) s.top = fmaxf(s.top, other);
-  if (p.sinks != nullptr) {
-    const float sink = p.sinks[head];
-    s.top = fmaxf(s.top, sink);
-    s.sum = expf(sink - s.top);
-  }
   for (uint32_t w = 0; w < kWarps; ++w) {
-    s.shrink[w] = from.tops[w] == -INFINITY ? 0 : expf(from.tops[w] - s.top);
-    s.sum += from.sums[w] * s.shrink[w];
+    const float shrink = from.tops[w] == -INFINITY ? 0 : expf(from.tops[w] - s.top);
+    s.sum += from.sums[w] * shrink;
+#pragma unroll
+    for (uint32_t i = 0; i < kMostDim / kThreads; ++i) {
+      s.value[i] += from.values[w][threadIdx.x + kThreads * i] * shrink;
+    }
   }
+  return s;
 }
-// Joins the softmax of the other half of a view with a tail, where that half came before and left it.
-__device__ __forceinline__ void join_halves(const Args& a, const Pointers& p, uint32_t row, uint32_t head, Softmax& s) {
-  if (a.joining != attention::kJoins) return;
-  constexpr float kLn2 = 0.693147180559945F;
-  const float left = p.half_sums[row * a.q_heads + head] * kLn2, highest = fmaxf(s.top, left);
-  s.own = s.top == -INFINITY ? 0 : expf(s.top - highest);
-  s.before = expf(left - highest);
-  s.sum = s.sum * s.own + s.before;
+// Adds a later chunk's.
+__device__ __forceinline__ void fold(HeadSums& all, const HeadSums& next) {
+  if (next.top == -INFINITY) return;
+  const float highest = fmaxf(all.top, next.top), before = expf(all.top - highest), own = expf(next.top - highest);
+  all.top = highest;
+  all.sum = all.sum * before + next.sum * own;
+#pragma unroll
+  for (uint32_t i = 0; i < kMostDim / kThreads; ++i) all.value[i] = all.value[i] * before + next.value[i] * own;
 }
 
+// ---- where several blocks have a row's chunks: each leaves its own, and the last one folds all, in their order ----
+// By (row, query head, chunk): v.dim values, the greatest score and the sum.
+class Partials {
+ public:
+  __device__ __forceinline__ Partials(const Args& a, float* scratch, size_t row_head)
+      : dim_(a.kv.v.dim), first_(scratch + row_head * a.most_chunks * (dim_ + 2)) {}
+  static uint64_t bytes(const Args& a) {
+    return uint64_t{a.rows} * a.q_heads * a.most_chunks * (a.kv.v.dim + 2) * sizeof(float);
+  }
+  __device__ __forceinline__ void put(uint32_t chunk, const HeadSums& s) const {
+    float* to = first_ + size_t{chunk} * (dim_ + 2);
+#pragma unroll
+    for (uint32_t i = 0; i < kMostDim / kThreads; ++i) {
+      if (const uint32_t d = threadIdx.x + kThreads * i; d < dim_) to[d] = s.value[i];
+    }
+    if (threadIdx.x == 0) to[dim_] = s.top;
+    if (threadIdx.x == 0) to[dim_ + 1] = s.sum;
+  }
+  __device__ __forceinline__ HeadSums take(uint32_t chunk) const {
+    const float* from = first_ + size_t{chunk} * (dim_ + 2);
+    HeadSums s{__ldcg(from + dim_), __ldcg(from + dim_ + 1)};
+#pragma unroll
+    for (uint32_t i = 0; i < kMostDim / kThreads; ++i) {
+      if (const uint32_t d = threadIdx.x + kThreads * i; d < dim_) s.value[i] = __ldcg(from + d);
+    }
+    return s;
+  }
+
+ private:
+  uint32_t dim_;
+  float* first_;
+};
+// Says whether the block is the last of `most` that come here; if so, the counter is zero again.
+__device__ __forceinline__ bool is_last(uint32_t* counter, uint32_t most) {
+  __shared__ uint32_t before;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    before = cuda::arrive_at_counter(counter);
+    if (before + 1 == most) *counter = 0;
+  }
+  __syncthreads();
+  return before + 1 == most;
+}
+
+// ---- a query head's result ----
 struct RowHead {
   uint32_t row, head;
 };
-// Writes a query head's result, (v.dim), and leaves its softmax for the other half
-// and for weights_kernel, if they read it.
-__device__ __forceinline__ void write(const Args& a, const Pointers& p, const RowHead& at, const BlockSums& from,
-                                      const Softmax& s) {
+// Adds the head's learned sink, which weighs no value.
+__device__ __forceinline__ void add_sink(const Pointers& p, uint32_t head, HeadSums& s) {
+  if (p.sinks == nullptr) return;
+  HeadSums sink;
+  sink.top = p.sinks[head];
+  sink.sum = 1;
+  fold(s, sink);
+}
+// Writes the result, (v.dim), and leaves its softmax for the other half of a view with a tail and for weights_kernel, if
+// they read it. The other half may have come before: then it has left its softmax, and the two are joined.
+__device__ __forceinline__ void write(const Args& a, const Pointers& p, const RowHead& at, const HeadSums& s) {
   const auto [row, head] = at;
-  for (uint32_t d = threadIdx.x; d < a.kv.v.dim; d += blockDim.x) {
-    float value = 0;
-    for (uint32_t w = 0; w < kWarps; ++w) value += from.values[w][d] * s.shrink[w];
-    float& out_d = p.out[row * a.out_row + head * a.kv.v.dim + d];
-    out_d = (a.joining == attention::kJoins ? value * s.own + out_d * s.before : value) / s.sum;
+  float own = 1, before = 0, sum = s.sum;
+  if (a.joining == attention::kJoins) {
+    constexpr float kLn2 = 0.693147180559945F;
+    const float left = p.half_sums[row * a.q_heads + head] * kLn2, highest = fmaxf(s.top, left);
+    own = s.top == -INFINITY ? 0 : expf(s.top - highest);
+    before = expf(left - highest);
+    sum = s.sum * own + before;
   }
-  if (a.joining == attention::kLeaves && threadIdx.x == 0) {
+#pragma unroll
+  for (uint32_t i = 0; i < kMostDim / kThreads; ++i) {
+    const uint32_t d = threadIdx.x + kThreads * i;
+    if (d >= a.kv.v.dim) break;
+    float& out_d = p.out[row * a.out_row + head * a.kv.v.dim + d];
+    out_d = (a.joining == attention::kJoins ? s.value[i] * own + out_d * before : s.value[i]) / sum;
+  }
+  if (threadIdx.x != 0) return;
+  if (a.joining == attention::kLeaves) {
     constexpr float kLog2E = 1.44269504088896F;
     p.half_sums[row * a.q_heads + head] = s.top * kLog2E + log2f(s.sum);
   }
-  if (a.weight_rows != 0 && threadIdx.x == 0) p.stats[row * a.q_heads + head] = {s.top, s.sum};
+  if (a.weight_rows != 0) p.stats[row * a.q_heads + head] = {s.top, sum};
 }
 
 }  // namespace tenon::exact

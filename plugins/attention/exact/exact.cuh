@@ -19,7 +19,7 @@
 
 namespace tenon::exact {
 
-inline constexpr uint32_t kWeightBlocks = 8;  // so many share the cells of a KV head of a sequence
+inline constexpr uint32_t kWeightBlocks = 32;  // so many share the cells of a KV head of a sequence
 
 using enum attention::ViewOperand;
 enum Operand {
@@ -125,36 +125,58 @@ __device__ inline bool is_attended(const Args& a, const Pointers& p, uint32_t ro
   return static_cast<uint32_t>(p.seq_row[s + 1] - p.seq_row[s]) <= a.few_rows;
 }
 
-// A block is one query head of one row. Each warp attends to its share of the cells, then the block joins the warps'
-// sums. The stages after the scores are those of attend_stages.cuh.
+// A chunk of a query head of a row: each warp attends to its share of the lanes, then the block joins the warps' sums.
+template <class C>
+__device__ __forceinline__ HeadSums attend_to_chunk(const Query& query, uint32_t head, uint32_t chunk,
+                                                    const BlockSums& of_warps) {
+  const Args& a = query.a;
+  const Pointers& p = query.p;
+  const Seen& view = query.view;
+  const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, view.slot(), head / a.group);
+  const KvCells cached({a.kv, a.kv.v, p.values, p.value_scales, p.pages}, view.slot(), head / a.group);
+  float top = -INFINITY, sum = 0, out[kPerLane] = {};
+  const WarpSums own{threadIdx.x / 32, threadIdx.x % 32, top, sum, out};
+  view.each(chunk, [&](Lanes& lanes) {
+    float weight[kAtOnce];  // by cell: its score first
+    query.scores<C>(keys, lanes, weight);
+    if (!weigh(weight, own)) return;
+    add_values<C>(a, cached, lanes, weight, own);
+  });
+  leave(own, of_warps);
+  return join_warps(of_warps);
+}
+
+// A block is one query head of one row, or one chunk of it. The stages after the scores are those of attend_stages.cuh.
 template <class C>
 __global__ void __launch_bounds__(kThreads)
-    attend_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {
+    attend_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p, float* scratch,
+                  uint32_t* counters) {
   extern __shared__ int32_t path[];
   __shared__ Shared shared;
   __shared__ float values[kWarps][kMostDim], tops[kWarps], sums[kWarps];
   cuda::wait();
-  const uint32_t live = min(*p.live, a.rows), head = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const BlockSums of_warps{values, tops, sums};
+  const uint32_t live = min(*p.live, a.rows), head = blockIdx.x;
   for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
     if (!is_attended(a, p, row)) continue;
     const Seen view(a, p, {shared, path}, row, head / a.group);
+    const uint32_t chunks = max(1U, view.chunks());
+    if (blockIdx.z >= chunks) continue;
     const Query query(a, p, view, row, head);
-    const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, view.slot(), head / a.group);
-    const KvCells cached({a.kv, a.kv.v, p.values, p.value_scales, p.pages}, view.slot(), head / a.group);
-    float top = -INFINITY, sum = 0, out[kPerLane] = {};
-    view.each([&](Lanes& lanes) {
-      float weight[kAtOnce];  // by cell: its score first
-      query.scores<C>(keys, lanes, weight);
-      const WarpSums own{warp, lane, top, sum, out};
-      if (!weigh(weight, own)) return;
-      add_values<C>(a, cached, lanes, weight, own);
-    });
-    const BlockSums of_warps{values, tops, sums};
-    leave({warp, lane, top, sum, out}, of_warps);
-    Softmax softmax;
-    join_warps(p, of_warps, head, softmax);
-    join_halves(a, p, row, head, softmax);
-    write(a, p, {row, head}, of_warps, softmax);
+    HeadSums all;
+    const bool is_shared = a.splits != 1 && chunks > 1;
+    const uint32_t begin = is_shared ? blockIdx.z : 0, end = is_shared ? begin + 1 : chunks;
+    for (uint32_t i = begin; i < end; ++i) fold(all, attend_to_chunk<C>(query, head, i, of_warps));
+    if (is_shared) {
+      const size_t row_head = size_t{row} * a.q_heads + head;
+      const Partials partials(a, scratch, row_head);
+      partials.put(blockIdx.z, all);
+      if (!is_last(counters + row_head, chunks)) continue;
+      all = {};
+      for (uint32_t i = 0; i < chunks; ++i) fold(all, partials.take(i));
+    }
+    add_sink(p, head, all);
+    write(a, p, {row, head}, all);
   }
 }
 
@@ -232,8 +254,10 @@ inline void attend(const Args& a, const cuda::Launch& l) {
   constexpr uint32_t kMostRowBlocks = 32768;  // further rows are taken in turns
   cuda::with_kv_codec(a.kv, [&]<class C>(C) {
     l(&attend_kernel<C>,
-      {.blocks = {a.q_heads, std::min(a.rows, kMostRowBlocks)}, .threads = {kThreads}, .shared_bytes = path_bytes(a)},
-      a, pointers(a, l));
+      {.blocks = {a.q_heads, std::min(a.rows, kMostRowBlocks), a.splits},
+       .threads = {kThreads},
+       .shared_bytes = path_bytes(a)},
+      a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
   });
 }
 inline void weights(const Args& a, const cuda::Launch& l) {
@@ -263,11 +287,23 @@ inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   return claim;
 }
 
+// Lanes are cut alike in all steps. Blocks share the chunks of a row where rows are few.
+inline void set_chunks(Args& a) {
+  constexpr uint32_t kLeastLanes = 64, kMostChunks = 64, kFewRows = 16;
+  const auto cells = static_cast<uint32_t>(std::min<uint64_t>(a.kv.capacity(), UINT32_MAX / 2));
+  const auto parts = [](uint32_t n, uint32_t of) { return (n + of - 1) / of; };
+  a.chunk_lanes = std::max(1U, parts(parts(cells, kMostChunks), kLeastLanes)) * kLeastLanes;
+  // A ring's lanes are positions: they need not begin with a chunk, nor its sinks end with one.
+  a.most_chunks = parts(cells, a.chunk_lanes) + 3;
+  a.splits = a.rows <= kFewRows ? a.most_chunks : 1;
+}
+
 // few_rows: only sequences of at most so many rows are attended to; 0: all are.
 inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const attention::Half& half, sdk::Recorder& r,
                         uint32_t few_rows = 0) {
-  Args args{attention::view_args(a, call, half, r), few_rows, 0};
+  Args args{attention::view_args(a, call, half, r), few_rows, 0, 0, 0};
   args.seqs = std::max(1u, args.seqs);
+  set_chunks(args);
   std::vector<tenon_operand> operands = attention::view_operands(call, half, r);
   operands.push_back({r.step(TENON_STEP_PLACE), TENON_READ});
   operands.push_back({args.sinks != 0 ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
@@ -281,9 +317,13 @@ inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const 
   const tenon_cost cost = few_rows != 0 ? tenon_cost{}
                                         : attention::view_cost(a, *call.kv, half, r.bounds(),
                                                                elements * sdk::kv_element_bytes(args.kv.k.codec));
-  cuda::emit<attend>(
-      r, {.name = few_rows != 0 ? "attention_few" : "attention", .operands = operands, .chunks = {}, .cost = cost},
-      args);
+  sdk::OpSpec spec{
+      .name = few_rows != 0 ? "attention_few" : "attention", .operands = operands, .chunks = {}, .cost = cost};
+  if (args.splits != 1) {
+    spec.scratch_bytes = Partials::bytes(args);
+    spec.zeroed_bytes = uint64_t{args.rows} * args.q_heads * sizeof(uint32_t);
+  }
+  cuda::emit<attend>(r, spec, args);
   if (args.weight_rows == 0) return;
   operands[kOut] = operands[kQ];
   operands[kStats].access = TENON_READ;

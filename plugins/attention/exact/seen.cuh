@@ -1,9 +1,9 @@
 // A block of threads finds together what a row of a step sees of a KV view, whatever the view (tenon/abi/kv_cache.h
 // says the rule). This file is a part of exact.cuh.
 //
-// Cells come in lanes: under LINEAR and RING a lane is a position, under TABLE a cell. Which warp
-// takes a lane, and in which order, follows from the lane alone: a row's sums have the same bits
-// alone, among others and in a tree of drafts.
+// Cells come in lanes: under LINEAR and RING a lane is a position, under TABLE a cell. Lanes come in chunks, each of
+// which has sums of its own, whichever block makes them. Which chunk and which warp take a lane, and in which order,
+// follows from the lane alone: a row's sums have the same bits alone, among others and in a tree of drafts.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,12 @@ inline constexpr uint32_t kTurn = kWarps * kAtOnce;
 inline constexpr uint32_t kTableCells = 512;     // a table, by which a block finds the step's rows, has so many
 inline constexpr uint32_t kMostTreeRows = 8192;  // a step with trees has at most so many: its path is in shared memory
 
-// The bound of sequences is at least 1. few_rows: only sequences of at most so many rows are attended to; 0: all are.
+// The bound of sequences is at least 1.
 struct Args : attention::ViewArgs {
-  uint32_t few_rows, reserved;
+  uint32_t few_rows;     // only sequences of at most so many rows are attended to; 0: all are
+  uint32_t chunk_lanes;  // whole turns
+  uint32_t most_chunks;  // a row sees lanes of so many at most
+  uint32_t splits;       // most_chunks blocks share a query head of a row, or 1 has it alone
 };
 struct Pointers {
   const float* q;
@@ -49,7 +52,7 @@ struct Lanes {
 // A block has this memory.
 struct Shared {
   int32_t row_of[kTableCells];  // a cell is the place of this row of the step; -1: of none
-  uint32_t end;                 // cells from here on are not looked at
+  uint32_t end;                 // of a table: cells from here on are not looked at
   int32_t base, straight;       // see Seen
 };
 struct SharedMemory {
@@ -79,6 +82,7 @@ class Seen {
     first_ = max(own_, after_window(n, a.kv.window));
     sinks_ = a.kv.window != 0 || a.kv.rule == TENON_POS_RING ? min(a.kv.sinks, n + 1) : 0;
     if (a.kv.rule == TENON_POS_RING) first_ = max(first_, oldest_of_ring(row));
+    find_chunks();
   }
 
   __device__ uint32_t slot() const { return slot_; }
@@ -89,10 +93,15 @@ class Seen {
     return position < a_.kv.sinks ? position : position - shift();
   }
 
-  // Calls f(Lanes&) in each warp for its lanes of which the row sees any. f may change them.
+  // The row sees lanes of so many chunks at most.
+  __device__ uint32_t chunks() const { return sink_chunks_ + later_chunks_; }
+  // Calls f(Lanes&) in each warp for its lanes of the i-th chunk of which the row sees any. f may change them. The whole
+  // block calls this.
   template <class F>
-  __device__ void each(F&& f) const {
-    if (a_.kv.rule == TENON_POS_TABLE) return each_of_table(f);
+  __device__ void each(uint32_t i, F&& f) const {
+    const uint32_t begin = (i < sink_chunks_ ? own_ / a_.chunk_lanes + i : later_ + i - sink_chunks_) * a_.chunk_lanes;
+    const Stretch chunk{begin, begin + a_.chunk_lanes};
+    if (a_.kv.rule == TENON_POS_TABLE) return each_of_table(chunk, f);
     const auto lane = [&](uint32_t l, uint32_t& cell, uint32_t& position) {
       position = l;
       cell = cell_of(l);
@@ -102,18 +111,43 @@ class Seen {
     const int32_t* list = chosen();
     const uint32_t ranges = 1 + (list != nullptr ? static_cast<uint32_t>(list[0]) : 1);
     uint32_t step = list != nullptr ? static_cast<uint32_t>(kv_len_) : max(first_, sinks_);
-    for (uint32_t i = 0; i < ranges; ++i) {
-      uint32_t from = max(own_, step), to = a_.past(position());
-      if (i + 1 < ranges) {
-        from = own_;
-        to = sinks_;
-        if (list != nullptr) old_cells(static_cast<uint32_t>(list[1 + i]), step, from, to);
+    for (uint32_t r = 0; r < ranges; ++r) {
+      Stretch seen{max(own_, step), a_.past(position())};
+      if (r + 1 < ranges) {
+        seen = {own_, sinks_};
+        if (list != nullptr) seen = old_cells(static_cast<uint32_t>(list[1 + r]), step);
       }
-      range(from, to, lane, f);
+      range(seen.in(chunk), lane, f);
     }
+  }
+  template <class F>
+  __device__ void each(F&& f) const {
+    for (uint32_t i = 0; i < chunks(); ++i) each(i, f);
   }
 
  private:
+  // Lanes [from, to).
+  struct Stretch {
+    uint32_t from, to;
+    __device__ Stretch in(const Stretch& other) const { return {max(from, other.from), min(to, other.to)}; }
+  };
+
+  // Finds the chunks of lanes [own, sinks), and those of the later ones that are no chunks of these.
+  __device__ void find_chunks() {
+    const auto past_chunk = [&](uint32_t lane) { return (lane + a_.chunk_lanes - 1) / a_.chunk_lanes; };
+    uint32_t from = max(own_, max(first_, sinks_)), past = a_.past(position());
+    if (a_.kv.rule == TENON_POS_TABLE) {
+      from = 0;
+      past = find_end_of_table();
+    } else if (chosen() != nullptr) {
+      from = own_;
+    } else if (sinks_ > own_) {
+      sink_chunks_ = past_chunk(sinks_) - own_ / a_.chunk_lanes;
+      from = max(from, past_chunk(sinks_) * a_.chunk_lanes);
+    }
+    later_ = from / a_.chunk_lanes;
+    later_chunks_ = max(past_chunk(past), later_) - later_;
+  }
   __device__ static uint32_t after_window(uint32_t position, uint32_t window) {
     return window != 0 && position >= window ? position + 1 - window : 0;
   }
@@ -155,9 +189,10 @@ class Seen {
     return (a_.window == 0 || int64_t{p} + a_.window > position_) && a_.kv.in_window(p, position_);
   }
 
-  // Takes lanes [from, to). find(lane, cell, position) says whether the row sees a lane, and if so where.
+  // Takes these lanes. find(lane, cell, position) says whether the row sees a lane, and if so where.
   template <class Find, class F>
-  __device__ void range(uint32_t from, uint32_t to, const Find& find, F& f) const {
+  __device__ void range(const Stretch& lanes_of_it, const Find& find, F& f) const {
+    const auto [from, to] = lanes_of_it;
     const uint32_t capacity = static_cast<uint32_t>(a_.kv.capacity());
     for (uint32_t at = from / kTurn * kTurn + threadIdx.x / 32 * kAtOnce; at < to; at += kTurn) {
       Lanes lanes{};
@@ -179,13 +214,12 @@ class Seen {
     const int32_t* list = p_.chosen + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);
     return list[0] >= 0 ? list : nullptr;
   }
-  // Makes [from, to) the old lanes of a span. A span that has lanes of the step besides is left to the range of these,
-  // which begins at `step`. Spans are whole turns, so that lanes go together as they would in another step.
-  __device__ void old_cells(uint32_t span, uint32_t& step, uint32_t& from, uint32_t& to) const {
+  // Returns the old lanes of a span. A span that has lanes of the step besides is left to the range of these, which
+  // begins at `step`. Spans are whole turns, so that lanes go together as they would in another step.
+  __device__ Stretch old_cells(uint32_t span, uint32_t& step) const {
     const uint32_t mixed = static_cast<uint32_t>(kv_len_) / a_.span_cells;
     if (span == mixed) step = span * a_.span_cells;
-    from = max(own_, span * a_.span_cells);
-    to = span < mixed ? (span + 1) * a_.span_cells : 0;
+    return {max(own_, span * a_.span_cells), span < mixed ? (span + 1) * a_.span_cells : 0};
   }
 
   // Calls f for the row and its ancestors in the step, each in one of the block's threads.
@@ -195,13 +229,18 @@ class Seen {
     if (straight_ < 0) return;
     for (int32_t p = base_ - static_cast<int32_t>(threadIdx.x); p >= kv_len_; p -= kThreads) f(straight_ - (base_ - p));
   }
-  template <class F>
-  __device__ void each_of_table(F& f) const {
-    const size_t line = a_.kv.apart() ? size_t{slot_} * a_.kv.heads + head_ : slot_;
-    if (threadIdx.x == 0) shared_.end = static_cast<uint32_t>(p_.used[line]);
+  // Returns the line of the table that has the row's cells.
+  __device__ size_t line() const { return a_.kv.apart() ? size_t{slot_} * a_.kv.heads + head_ : slot_; }
+  // No cell from there on is seen.
+  __device__ uint32_t find_end_of_table() const {
+    if (threadIdx.x == 0) shared_.end = static_cast<uint32_t>(p_.used[line()]);
     __syncthreads();
     each_ancestor([&](int32_t row) { atomicMax(&shared_.end, place(row) + 1); });
     __syncthreads();
+    return shared_.end;
+  }
+  template <class F>
+  __device__ void each_of_table(const Stretch& chunk, F& f) const {
     const uint32_t end = shared_.end;
     const KvCells cells({a_.kv, a_.kv.k, nullptr, nullptr, p_.pages}, slot_, head_);
     const auto lane = [&](uint32_t cell, uint32_t& to, uint32_t& position) {
@@ -211,9 +250,9 @@ class Seen {
       const int32_t p = row >= 0 ? p_.pos[row] : p_.table[entry * a_.kv.page_cells + cells.inside(cell)];
       to = cell;
       position = static_cast<uint32_t>(p);
-      return p >= 0 && (row >= 0 || (p < kv_len_ && cell < static_cast<uint32_t>(p_.used[line]))) && in_windows(p);
+      return p >= 0 && (row >= 0 || (p < kv_len_ && cell < static_cast<uint32_t>(p_.used[line()]))) && in_windows(p);
     };
-    for (uint32_t from = 0; from < end; from += kTableCells) {
+    for (uint32_t from = chunk.from / kTableCells * kTableCells; from < min(end, chunk.to); from += kTableCells) {
       __syncthreads();
       for (uint32_t i = threadIdx.x; i < kTableCells; i += kThreads) shared_.row_of[i] = -1;
       __syncthreads();
@@ -223,7 +262,7 @@ class Seen {
         }
       });
       __syncthreads();
-      range(from, min(end, from + kTableCells), lane, f);
+      range(Stretch{from, min(end, from + kTableCells)}.in(chunk), lane, f);
     }
   }
 
@@ -234,6 +273,8 @@ class Seen {
   uint32_t head_, row_, slot_;
   int32_t position_, base_, straight_, kv_len_;
   uint32_t own_, first_, sinks_;  // LINEAR, RING: it sees [own, sinks) and [first, position]
+  uint32_t sink_chunks_ = 0;      // chunks of [own, sinks); of the other lanes `later_chunks` from number `later` on
+  uint32_t later_, later_chunks_;
 };
 
 }  // namespace tenon::exact
