@@ -89,6 +89,31 @@ __device__ __forceinline__ void attend_alone(const Team& team, Progress& progres
   progress.worked = true;
 }
 
+// Finds what a team works on, by its number along x; false: there is nothing.
+template <class Shape>
+__device__ __forceinline__ bool find_work(const GpuArgs& a, const GpuPointers& p, uint32_t number, Work& w) {
+  w.kv_head = number % a.kv.heads;
+  w.seq = blockIdx.y;
+  w.query = number / a.kv.heads * Shape::kMostQueries;
+  // Loads that do not depend on each other are issued together, and with them those that will most likely come next: a
+  // sequence mostly has the slot and the row of its own number.
+  const auto live = static_cast<uint32_t>(load_now(reinterpret_cast<const int32_t*>(p.live) + kLiveSeqs));
+  const int32_t slot = load_now(p.seq_slot + w.seq), first_row = load_now(p.seq_row + w.seq),
+                end_row = load_now(p.seq_row + w.seq + 1), likely_pos = load_now(p.pos + w.seq),
+                likely_len = load_now(p.kv_len + w.seq);
+  touch(p.pages + size_t{w.seq} * a.kv.columns);
+  if (w.seq >= live || slot < 0) return false;
+  w.slot = static_cast<uint32_t>(slot);
+  w.first_row = static_cast<uint32_t>(first_row);
+  w.rows = static_cast<uint32_t>(end_row) - w.first_row;
+  if (w.rows > a.rows_per_seq || w.query >= w.rows * a.heads_per_kv) return false;
+  w.queries = min(Shape::kMostQueries, w.rows * a.heads_per_kv - w.query);
+  w.old_len = static_cast<uint32_t>(w.slot == w.seq ? likely_len : p.kv_len[w.slot]);
+  w.pos = p.pos + w.first_row;
+  w.first_pos = static_cast<uint32_t>(w.first_row == w.seq ? likely_pos : w.pos[0]);
+  return true;
+}
+
 // The grid has teams of KV heads and of queries along x, sequences along y and splits along z, of which a block takes
 // every gridDim.z-th. Each (x, y) has a counter, which is zero between launches.
 template <class E, uint32_t D, class Bytes, uint32_t kDepth>
@@ -109,31 +134,11 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
     }
   }
 
-  // ---- what the team works on ----
-  const uint32_t number = threadIdx.x / (32 * Shape::kWarpsOfTeam), item = blockIdx.x * Shape::kTeams + number;
+  const uint32_t number = threadIdx.x / (32 * Shape::kWarpsOfTeam);
   Work w{};
-  w.kv_head = item % a.kv.heads;
-  w.seq = blockIdx.y;
-  w.query = item / a.kv.heads * Shape::kMostQueries;
-  // Loads that do not depend on each other are issued together, and with them those that will most likely come next: a
-  // sequence mostly has the slot and the row of its own number.
-  const auto live = static_cast<uint32_t>(load_now(reinterpret_cast<const int32_t*>(p.live) + kLiveSeqs));
-  const int32_t slot = load_now(p.seq_slot + w.seq), first_row = load_now(p.seq_row + w.seq),
-                end_row = load_now(p.seq_row + w.seq + 1), likely_pos = load_now(p.pos + w.seq),
-                likely_len = load_now(p.kv_len + w.seq);
-  touch(p.pages + size_t{w.seq} * a.kv.columns);
-  if (w.seq >= live || slot < 0) return cuda::wait();
+  if (!find_work<Shape>(a, p, blockIdx.x * Shape::kTeams + number, w)) return cuda::wait();
   const TeamMemory memory{all_queries[number], all_teams + (Shape::kWarpTeams ? number * Shape::team_bytes(a) : 0),
                           scratch, &met};
-  w.slot = static_cast<uint32_t>(slot);
-  w.first_row = static_cast<uint32_t>(first_row);
-  w.rows = static_cast<uint32_t>(end_row) - w.first_row;
-  if (w.rows > a.rows_per_seq) return cuda::wait();
-  if (w.query >= w.rows * a.heads_per_kv) return cuda::wait();
-  w.queries = min(Shape::kMostQueries, w.rows * a.heads_per_kv - w.query);
-  w.old_len = static_cast<uint32_t>(w.slot == w.seq ? likely_len : p.kv_len[w.slot]);
-  w.pos = p.pos + w.first_row;
-  w.first_pos = static_cast<uint32_t>(w.first_row == w.seq ? likely_pos : w.pos[0]);
 
   // ---- splits, one after the other, and of each the rows with the same cut, one run of rows after the other ----
   Progress progress;
