@@ -131,16 +131,15 @@ bool Conversation::answer(const std::string& line) {
     if (done >= total) progress.finish();
   };
   try {
-    const ThoughtReader unread = args_.chat.thoughts(engine_, request);
-    ThoughtReader reader = unread;
+    ShownAnswer answer = args_.chat.shown_answer(engine_, request);
     request.on_token = [&](const Token& token) {
       limit.beat();
-      return print_now(reader.add(token.text, false).text);
+      return print_now(answer.add(token.text, false));
     };
     RunStats stats;
     const Result result = engine_.generate(request, &stats);
-    messages_.push_back({"assistant", ThoughtReader(unread).add(result.text, true).text});
-    written = print_now(reader.add("", true).text + "\n");
+    messages_.push_back({"assistant", answer.said(result.text)});
+    written = print_now(answer.add("", true) + "\n");
     spdlog::debug("prompt {} tok {:.0f} tok/s, new {} tok {:.1f} tok/s, {}", stats.prompt_tokens,
                   per_second(static_cast<double>(stats.prompt_tokens), stats.prompt_seconds), stats.new_tokens,
                   per_second(static_cast<double>(stats.decode_tokens), stats.decode_seconds), to_string(result.finish));

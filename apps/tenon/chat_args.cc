@@ -14,12 +14,26 @@ std::vector<CLI::Option*> ChatArgs::add_to(CLI::App& app) {
                    "Leave out what the model thinks (<think>, or another channel) before it answers")};
 }
 
-ThoughtReader ChatArgs::thoughts(const Engine& engine, Request& request) const {
+ShownAnswer ChatArgs::shown_answer(const Engine& engine, Request& request) const {
   const ChatTemplate* chat = engine.chat_template();
-  if (!hide_thoughts || chat == nullptr) return ThoughtReader(Thoughts::kNone);
+  if (chat == nullptr || request.chat.empty()) return {Thoughts::kNone, false};
   const Thoughts thoughts = chat->thoughts(engine.tokenizer(), request.chat, request.chat_options);
+  if (!hide_thoughts && thoughts != Thoughts::kChannels) return {Thoughts::kNone, false};
   request.shown = thought_tokens(thoughts, engine.tokenizer());
-  return ThoughtReader(thoughts);
+  return {thoughts, hide_thoughts};
+}
+
+std::string ShownAnswer::add(std::string_view text, bool last) {
+  const ThoughtReader::Piece piece = reader_.add(text, last);
+  if (hide_ || thoughts_ == Thoughts::kNone) return piece.text;
+  thought_ |= !piece.thought.empty();
+  const bool text_begins = thought_ && !piece.text.empty();
+  if (text_begins) thought_ = false;
+  return piece.thought + (text_begins ? "\n\n" : "") + piece.text;
+}
+
+std::string ShownAnswer::said(std::string_view answer) const {
+  return ThoughtReader(thoughts_).add(answer, true).text;
 }
 
 ChatOptions ChatArgs::options() const {

@@ -162,17 +162,16 @@ int run(const Args& given) {
     progress.update(done, total);
     if (done >= total) progress.finish();
   };
-  const ThoughtReader unread = args.chat_args.thoughts(session.engine(), request);
-  ThoughtReader reader = unread;
+  ShownAnswer answer = args.chat_args.shown_answer(session.engine(), request);
   request.on_token = [&](const Token& token) {
     limit.beat();
-    return args.json || print_now(reader.add(token.text, false).text);
+    return args.json || print_now(answer.add(token.text, false));
   };
   RunStats stats;
   Result result = session.engine().generate(request, &stats);
-  result.text = ThoughtReader(unread).add(result.text, true).text;
+  result.text = answer.whole(result.text);
   const bool written = print_now(
-      (args.json ? json_text(result_json(session.engine(), args, result, stats)) : reader.add("", true).text) + "\n");
+      (args.json ? json_text(result_json(session.engine(), args, result, stats)) : answer.add("", true)) + "\n");
   args.session.finish(result, args.pipeline.force);
   if (!verbosity().quiet) std::fprintf(stderr, "%s\n", result_line(session.engine(), args, result, stats).c_str());
   const bool traced = session.finish_trace();

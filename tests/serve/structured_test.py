@@ -338,9 +338,10 @@ class Thoughts(unittest.TestCase):
                 deltas = [c["choices"][0]["delta"] for c in server.stream(HELLO, CHAT, **fields)]
                 self.assertRegex("".join(d.get("reasoning_content", "") for d in deltas), r"\A[ab]{5}\Z")
                 self.assertRegex("".join(d.get("content", "") for d in deltas), r"\A[cd]{5}\Z")
-            command = [TENON, "generate", model, "--chat", "--prompt", "x", "--regex", form, "--hide-thoughts"]
-            text = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
-            self.assertRegex(text, r"\A[cd]{5}\n\Z")
+            for hide, shown in [([], r"\A[ab]{5}\n\n[cd]{5}\n\Z"), (["--hide-thoughts"], r"\A[cd]{5}\n\Z")]:
+                command = [TENON, "generate", model, "--chat", "--prompt", "x", "--regex", form, *hide]
+                text = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True).stdout
+                self.assertRegex(text, shown)
 
 
 if __name__ == "__main__":
