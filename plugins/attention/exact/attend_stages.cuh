@@ -42,6 +42,14 @@ __device__ __forceinline__ bool weigh(float (&weight)[kAtOnce], const WarpSums& 
   return true;
 }
 
+// Leaves the scores of the cells that are seen, by cell.
+__device__ __forceinline__ void leave_scores(const Lanes& lanes, const float (&score)[kAtOnce], float* scores) {
+#pragma unroll
+  for (uint32_t j = 0; j < kAtOnce; ++j) {
+    if (threadIdx.x % 32 == j && lanes.seen[j]) scores[lanes.cell[j]] = score[j];
+  }
+}
+
 // Adds the values of kAtOnce cells times their weights. cached: (cells, v.dim).
 template <class C>
 __device__ __forceinline__ void add_values(const Args& a, const KvCells& cached, const Lanes& lanes,

@@ -19,13 +19,12 @@
 
 namespace tenon::exact {
 
-inline constexpr uint32_t kWeightBlocks = 32;  // so many share the cells of a KV head of a sequence
-
 using enum attention::ViewOperand;
 enum Operand {
   kOrder = kViewOperands,  // The PLACE of the step gives the order of its rows.
   kSinks,                  // An attention without learned sinks gives Q.
-  kStats,                  // A view that wants no weights gives OUT.
+  kStats,                  // A view that wants no weights gives OUT, and for the next two.
+  kScores,
   kWeights
 };
 
@@ -35,10 +34,11 @@ struct Query {
   const Args& a;
   const Pointers& p;
   const Seen& view;
+  const uint32_t row;
   float own[kPerLane], other[kPerLane];
 
-  __device__ Query(const Args& args, const Pointers& pointers, const Seen& seen, uint32_t row, uint32_t head)
-      : a(args), p(pointers), view(seen) {
+  __device__ Query(const Args& args, const Pointers& pointers, const Seen& seen, uint32_t step_row, uint32_t head)
+      : a(args), p(pointers), view(seen), row(step_row) {
     const float* q = p.q + row * a.q_row + head * a.kv.k.dim;
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) {
@@ -136,9 +136,11 @@ __device__ __forceinline__ HeadSums attend_to_chunk(const Query& query, uint32_t
   const KvCells cached({a.kv, a.kv.v, p.values, p.value_scales, p.pages}, view.slot(), head / a.group);
   float top = -INFINITY, sum = 0, out[kPerLane] = {};
   const WarpSums own{threadIdx.x / 32, threadIdx.x % 32, top, sum, out};
+  float* const scores = a.weight_rows == 0 ? nullptr : p.scores + a.scores_at(query.row, head);
   view.each(chunk, [&](Lanes& lanes) {
     float weight[kAtOnce];  // by cell: its score first
     query.scores<C>(keys, lanes, weight);
+    if (scores != nullptr) leave_scores(lanes, weight, scores);
     if (!weigh(weight, own)) return;
     add_values<C>(a, cached, lanes, weight, own);
   });
@@ -148,7 +150,7 @@ __device__ __forceinline__ HeadSums attend_to_chunk(const Query& query, uint32_t
 
 // A block is one query head of one row, or one chunk of it. The stages after the scores are those of attend_stages.cuh.
 template <class C>
-__global__ void __launch_bounds__(kThreads)
+static __global__ void __launch_bounds__(kThreads)
     attend_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p, float* scratch,
                   uint32_t* counters) {
   extern __shared__ int32_t path[];
@@ -156,8 +158,8 @@ __global__ void __launch_bounds__(kThreads)
   __shared__ float values[kWarps][kMostDim], tops[kWarps], sums[kWarps];
   cuda::wait();
   const BlockSums of_warps{values, tops, sums};
-  const uint32_t live = min(*p.live, a.rows), head = blockIdx.x;
-  for (uint32_t row = blockIdx.y; row < live; row += gridDim.y) {
+  const uint32_t live = min(*p.live, a.end_row), head = blockIdx.x;
+  for (uint32_t row = a.first_row + blockIdx.y; row < live; row += gridDim.y) {
     if (!is_attended(a, p, row)) continue;
     const Seen view(a, p, {shared, path}, row, head / a.group);
     const uint32_t chunks = max(1U, view.chunks());
@@ -180,45 +182,34 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The softmax weights of each sequence's last rows, by cell, once their maxima and sums are known. A block is a share
-// of the cells of a KV head of a sequence; a cell is one thread's for all heads of a row.
-template <class C>
-__global__ void __launch_bounds__(kThreads)
-    weights_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {
-  extern __shared__ int32_t path[];
-  __shared__ Shared shared;
+// ---- the softmax weights of each sequence's last rows, by cell: sums over those rows and a KV head's query heads ----
+// Cells that a row does not see have a score that weighs nothing. A block is a query head of a row.
+static __global__ void __launch_bounds__(kThreads)
+    clear_scores_kernel(const __grid_constant__ Args a, const uint32_t* live_rows, float* scores) {
   cuda::wait();
-  const uint32_t kv_head = blockIdx.x, seq = blockIdx.y;
-  if (seq >= p.live[sdk::kLiveSeqs] || p.seq_slot[seq] < 0) return;
-  const auto mine = [](uint32_t cell) { return cell / 32 % kWeightBlocks == blockIdx.z; };
-  const auto cells = static_cast<uint32_t>(a.kv.capacity());
-  float* sums = p.weights + (size_t{static_cast<uint32_t>(p.seq_slot[seq])} * a.kv.heads + kv_head) * cells;
-  for (uint32_t cell = threadIdx.x; cell < cells; cell += kThreads) {
-    if (mine(cell)) sums[cell] = 0;
-  }
-  const auto end = static_cast<uint32_t>(p.seq_row[seq + 1]);
-  const uint32_t begin = max(static_cast<uint32_t>(p.seq_row[seq]), end > a.weight_rows ? end - a.weight_rows : 0);
-  for (uint32_t row = begin; row < end; ++row) {
-    const Seen view(a, p, {shared, path}, row, kv_head);
-    const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, view.slot(), kv_head);
+  const uint32_t live = min(*live_rows, a.end_row), row = a.first_row + blockIdx.y;
+  if (row >= live) return;
+  float* of_head = scores + a.scores_at(row, blockIdx.x);
+  for (uint32_t cell = threadIdx.x; cell < a.kv.capacity(); cell += kThreads) of_head[cell] = -INFINITY;
+}
+// A thread has a cell of a KV head of a sequence. Ops for later rows add to what those for earlier ones have left.
+static __global__ void __launch_bounds__(kThreads)
+    weights_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p) {
+  cuda::wait();
+  const uint32_t kv_head = blockIdx.x, seq = blockIdx.y, cell = blockIdx.z * kThreads + threadIdx.x;
+  if (seq >= p.live[sdk::kLiveSeqs] || p.seq_slot[seq] < 0 || cell >= a.kv.capacity()) return;
+  const size_t place = size_t{static_cast<uint32_t>(p.seq_slot[seq])} * a.kv.heads + kv_head;
+  float& weight = p.weights[place * a.kv.capacity() + cell];
+  const auto begin = static_cast<uint32_t>(p.seq_row[seq]), end = static_cast<uint32_t>(p.seq_row[seq + 1]);
+  float sum = a.first_row == 0 ? 0 : weight;
+  for (uint32_t row = max(max(begin, end > a.weight_rows ? end - a.weight_rows : 0), a.first_row);
+       row < min(end, a.end_row); ++row) {
     for (uint32_t head = kv_head * a.group; head < (kv_head + 1) * a.group; ++head) {
-      const Query query(a, p, view, row, head);
       const float2 stats = p.stats[row * a.q_heads + head];
-      view.each([&](Lanes& lanes) {
-        bool any = false;
-#pragma unroll
-        for (uint32_t j = 0; j < kAtOnce; ++j) any |= lanes.seen[j] = lanes.seen[j] && mine(lanes.cell[j]);
-        if (!any) return;
-        float score[kAtOnce];
-        query.scores<C>(keys, lanes, score);
-        if (threadIdx.x % 32 != 0) return;
-#pragma unroll
-        for (uint32_t j = 0; j < kAtOnce; ++j) {
-          if (lanes.seen[j]) sums[lanes.cell[j]] += expf(score[j] - stats.x) / stats.y;
-        }
-      });
+      if (stats.y != 0) sum += expf(p.scores[a.scores_at(row, head) + cell] - stats.x) / stats.y;
     }
   }
+  weight = sum;
 }
 
 inline Pointers pointers(const Args& a, const cuda::Launch& l) {
@@ -245,6 +236,7 @@ inline Pointers pointers(const Args& a, const cuda::Launch& l) {
           a.sinks != 0 ? l.ptr<const float>(kSinks) : nullptr,
           l.ptr<float>(kSums),
           l.ptr<float2>(kStats),
+          l.ptr<float>(kScores),
           nullptr};
 }
 inline size_t path_bytes(const Args& a) {
@@ -254,19 +246,22 @@ inline void attend(const Args& a, const cuda::Launch& l) {
   constexpr uint32_t kMostRowBlocks = 32768;  // further rows are taken in turns
   cuda::with_kv_codec(a.kv, [&]<class C>(C) {
     l(&attend_kernel<C>,
-      {.blocks = {a.q_heads, std::min(a.rows, kMostRowBlocks), a.splits},
+      {.blocks = {a.q_heads, std::min(a.end_row - a.first_row, kMostRowBlocks), a.splits},
        .threads = {kThreads},
        .shared_bytes = path_bytes(a)},
       a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
   });
 }
+// It has the operands kLive and kScores alone, in this order.
+inline void clear_scores(const Args& a, const cuda::Launch& l) {
+  l(&clear_scores_kernel, {.blocks = {a.q_heads, a.end_row - a.first_row}, .threads = {kThreads}}, a,
+    l.ptr<const uint32_t>(0), l.ptr<float>(1));
+}
 inline void weights(const Args& a, const cuda::Launch& l) {
   Pointers p = pointers(a, l);
   p.weights = l.ptr<float>(kWeights);
-  cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
-    l(&weights_kernel<C>,
-      {.blocks = {a.kv.heads, a.seqs, kWeightBlocks}, .threads = {kThreads}, .shared_bytes = path_bytes(a)}, a, p);
-  });
+  const auto blocks = static_cast<uint32_t>((a.kv.capacity() + kThreads - 1) / kThreads);
+  l(&weights_kernel, {.blocks = {a.kv.heads, a.seqs, blocks}, .threads = {kThreads}}, a, p);
 }
 
 // Throws Refused for what the kernels cannot do.
@@ -298,19 +293,52 @@ inline void set_chunks(Args& a) {
   a.splits = a.rows <= kFewRows ? a.most_chunks : 1;
 }
 
+// Where the cache wants softmax weights, attention leaves its scores, of as many rows at once as there is memory for.
+inline uint32_t rows_of_scores(const Args& a) {
+  constexpr uint64_t kMostBytes = 128 << 20, kMostBlocks = 65535;
+  const uint64_t bytes = uint64_t{a.q_heads} * a.kv.capacity() * sizeof(float);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(kMostBytes / bytes, 1, std::min<uint64_t>(a.rows, kMostBlocks)));
+}
+inline void record_with_weights(Args args, std::vector<tenon_operand> operands, const sdk::OpSpec& attention,
+                                tenon_tid weights_of_cells, sdk::Recorder& r) {
+  const uint32_t rows = rows_of_scores(args);
+  const tenon_tid stats = r.temp(sdk::tensor(TENON_F32, {args.rows, args.q_heads, 2})),
+                  scores =
+                      r.temp(sdk::tensor(TENON_F32, {rows, args.q_heads, static_cast<int64_t>(args.kv.capacity())}));
+  sdk::OpSpec spec = attention;
+  for (args.first_row = 0; args.first_row < args.end_row; args.first_row += rows) {
+    Args own = args;
+    own.end_row = std::min(args.first_row + rows, args.end_row);
+    const tenon_operand cleared[] = {operands[attention::kLive], {scores, TENON_WRITE}};
+    cuda::emit<clear_scores>(r, {.name = "clear_scores", .operands = cleared, .chunks = {}}, own);
+    std::vector<tenon_operand> of_op = operands;
+    const uint32_t later = args.first_row != 0 ? TENON_READ : 0;  // what ops for earlier rows have left stays
+    for (tenon_operand& o : of_op) {
+      if (o.tensor == operands[kOut].tensor || o.tensor == operands[kSums].tensor) o.access |= later;
+    }
+    of_op[kStats] = {stats, TENON_WRITE | later};
+    of_op[kScores] = {scores, TENON_READ | TENON_WRITE};
+    spec.operands = of_op;
+    cuda::emit<attend>(r, spec, own);
+    of_op[kOut] = of_op[kQ];
+    of_op[kStats].access = of_op[kScores].access = TENON_READ;
+    of_op[kWeights] = {weights_of_cells, TENON_WRITE | later};
+    cuda::emit<weights>(r, {.name = "weights", .operands = of_op, .chunks = {}}, own);
+    spec.cost = {};
+  }
+}
+
 // few_rows: only sequences of at most so many rows are attended to; 0: all are.
 inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const attention::Half& half, sdk::Recorder& r,
                         uint32_t few_rows = 0) {
-  Args args{attention::view_args(a, call, half, r), few_rows, 0, 0, 0};
+  Args args{attention::view_args(a, call, half, r), few_rows, 0, 0, 0, 0, 0};
   args.seqs = std::max(1u, args.seqs);
+  args.end_row = args.rows;
   set_chunks(args);
   std::vector<tenon_operand> operands = attention::view_operands(call, half, r);
   operands.push_back({r.step(TENON_STEP_PLACE), TENON_READ});
   operands.push_back({args.sinks != 0 ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
-  operands.push_back(attention::result_operand(call, half));
-  if (args.weight_rows != 0) {
-    operands[kStats] = {r.temp(sdk::tensor(TENON_F32, {args.rows, args.q_heads, 2})), TENON_WRITE};
-  }
+  operands.insert(operands.end(), kWeights + 1 - kStats, attention::result_operand(call, half));
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
   // Sequences of few rows are hardly any work beside the others.
@@ -323,12 +351,8 @@ inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const 
     spec.scratch_bytes = Partials::bytes(args);
     spec.zeroed_bytes = uint64_t{args.rows} * args.q_heads * sizeof(uint32_t);
   }
+  if (args.weight_rows != 0) return record_with_weights(args, operands, spec, call.kv->weights, r);
   cuda::emit<attend>(r, spec, args);
-  if (args.weight_rows == 0) return;
-  operands[kOut] = operands[kQ];
-  operands[kStats].access = TENON_READ;
-  operands.push_back({call.kv->weights, TENON_WRITE});
-  cuda::emit<weights>(r, {.name = "weights", .operands = operands, .chunks = {}}, args);
 }
 
 inline void record(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {

@@ -24,10 +24,16 @@ inline constexpr uint32_t kMostTreeRows = 8192;  // a step with trees has at mos
 
 // The bound of sequences is at least 1.
 struct Args : attention::ViewArgs {
-  uint32_t few_rows;     // only sequences of at most so many rows are attended to; 0: all are
-  uint32_t chunk_lanes;  // whole turns
-  uint32_t most_chunks;  // a row sees lanes of so many at most
-  uint32_t splits;       // most_chunks blocks share a query head of a row, or 1 has it alone
+  uint32_t few_rows;            // only sequences of at most so many rows are attended to; 0: all are
+  uint32_t chunk_lanes;         // whole turns
+  uint32_t most_chunks;         // a row sees lanes of so many at most
+  uint32_t splits;              // most_chunks blocks share a query head of a row, or 1 has it alone
+  uint32_t first_row, end_row;  // the op is for these rows of the step
+
+  // Returns where the scores of a query head of a row begin, (cells), in memory for those rows.
+  __device__ size_t scores_at(uint32_t row, uint32_t head) const {
+    return (size_t{row - first_row} * q_heads + head) * kv.capacity();
+  }
 };
 struct Pointers {
   const float* q;
@@ -40,7 +46,7 @@ struct Pointers {
   const float *rope, *sinks;  // sinks has (query heads), or is nullptr
   float* half_sums;           // (row, query head): of one half of a view with a tail
   float2* stats;              // by (row, query head): it has the maximum and the sum
-  float* weights;
+  float *scores, *weights;    // where the cache wants softmax weights
 };
 
 // A warp takes these lanes together: they have a cell and a position each, and the row sees some of them.
