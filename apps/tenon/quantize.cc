@@ -140,6 +140,15 @@ void warn_of(const QuantizeReport& report) {
                  kind.second, fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
                  shown < names.size() ? ", ..." : "");
   }
+  if (const size_t count = report.unseen.size(); count > 0) {
+    const size_t shown = std::min<size_t>(count, 4);
+    spdlog::warn(
+        "{} rounded as without a text: no row of it came to the expert, or the scheme does not observe experts "
+        "on this device: {}{}",
+        count == 1 ? "one matrix was" : fmt::format("{} matrices were", count),
+        fmt::join(report.unseen.begin(), report.unseen.begin() + static_cast<ptrdiff_t>(shown), ", "),
+        shown < count ? ", ..." : "");
+  }
   if (report.requantized > 0) {
     spdlog::warn("{} matrices were quantized already; what they had lost stays lost. Start from F16, BF16 or F32",
                  report.requantized);

@@ -2,6 +2,7 @@
 // tests/golden/reference.py.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
@@ -43,7 +44,8 @@ class LlamaReference {
         epsilon_(*metadata_real(weights, "rms_norm_eps")),
         theta_(metadata_real(weights, "rope_parameters.rope_theta").value_or(10000)) {}
 
-  // Returns the x of each matrix by its path: "layers.0.attention.q", "lm_head". Q, K and V have the same.
+  // Returns the x of each matrix by its path: "layers.0.attention.q", "lm_head". Q, K and V have the same. The rows of an
+  // expert are by the name of its tensor: "model.layers.0.block_sparse_moe.experts.1.w2".
   std::map<std::string, Rows> inputs(const std::vector<int32_t>& tokens) const {
     std::map<std::string, Rows> in;
     const Rows embedding = matrix("model.embed_tokens.weight");
@@ -58,12 +60,12 @@ class LlamaReference {
       in[path + "attention.o"] = attended;
       add(x, product(attended, name + "self_attn.o_proj.weight"));
       const Rows m = norm(x, name + "post_attention_layernorm.weight");
-      in[path + "mlp.gate"] = in[path + "mlp.up"] = m;
-      Rows gated = product(m, name + "mlp.gate_proj.weight");
-      const Rows up = product(m, name + "mlp.up_proj.weight");
-      for (size_t r = 0; r < gated.size(); ++r) {
-        for (size_t i = 0; i < gated[r].size(); ++i) gated[r][i] *= up[r][i] / (1 + std::exp(-gated[r][i]));
+      if (weights_.find(name + "block_sparse_moe.gate.weight") != nullptr) {
+        add(x, mixture(m, name + "block_sparse_moe.", in));
+        continue;
       }
+      in[path + "mlp.gate"] = in[path + "mlp.up"] = m;
+      const Rows gated = silu_mul(product(m, name + "mlp.gate_proj.weight"), product(m, name + "mlp.up_proj.weight"));
       in[path + "mlp.down"] = gated;
       add(x, product(gated, name + "mlp.down_proj.weight"));
     }
@@ -99,6 +101,44 @@ class LlamaReference {
       for (const double v : row) square += v * v;
       const double scale = 1 / std::sqrt(square / static_cast<double>(row.size()) + epsilon_);
       for (size_t i = 0; i < row.size(); ++i) row[i] *= scale * weight[i];
+    }
+    return y;
+  }
+
+  static Rows silu_mul(Rows gate, const Rows& up) {
+    for (size_t r = 0; r < gate.size(); ++r) {
+      for (size_t i = 0; i < gate[r].size(); ++i) gate[r][i] *= up[r][i] / (1 + std::exp(-gate[r][i]));
+    }
+    return gate;
+  }
+
+  // Mixtral's experts: those with the largest scores, by the softmax of these scores alone.
+  Rows mixture(const Rows& x, const std::string& name, std::map<std::string, Rows>& in) const {
+    const Rows scores = product(x, name + "gate.weight");
+    const size_t experts = scores.front().size(), chosen = *metadata_int(weights_, "num_experts_per_tok");
+    Rows y(x.size(), std::vector<double>(x.front().size()));
+    for (size_t e = 0; e < experts; ++e) {
+      Rows own;
+      std::vector<std::pair<size_t, double>> of_row;  // the row, and the expert's share of it
+      for (size_t r = 0; r < x.size(); ++r) {
+        std::vector<double> best = scores[r];
+        std::sort(best.rbegin(), best.rend());
+        if (scores[r][e] < best[chosen - 1]) continue;
+        double sum = 0;
+        for (size_t i = 0; i < chosen; ++i) sum += std::exp(best[i] - best[0]);
+        of_row.emplace_back(r, std::exp(scores[r][e] - best[0]) / sum);
+        own.push_back(x[r]);
+      }
+      if (own.empty()) continue;
+      const std::string expert = name + "experts." + std::to_string(e) + ".";
+      in[expert + "w1"] = in[expert + "w3"] = own;
+      const Rows gated = in[expert + "w2"] =
+          silu_mul(product(own, expert + "w1.weight"), product(own, expert + "w3.weight"));
+      const Rows down = product(gated, expert + "w2.weight");
+      for (size_t i = 0; i < of_row.size(); ++i) {
+        const auto [r, share] = of_row[i];
+        for (size_t c = 0; c < y[r].size(); ++c) y[r][c] += share * down[i][c];
+      }
     }
     return y;
   }

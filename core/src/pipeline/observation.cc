@@ -52,7 +52,8 @@ bool Observation::ask(const Site& site, const std::string& description, StorageT
     const uint64_t bytes = watcher->table().observed_bytes(watcher->scheme.self(), whole.linear());
     if (bytes == 0) continue;
     const std::string name = site.decl.path + "/observed#" + std::to_string(states_.size());
-    states_.push_back({watcher.get(), &site, description, storages.add(name, MemoryKind::kState, bytes), bytes});
+    states_.push_back(
+        {watcher.get(), &site, description, storages.add(name, MemoryKind::kState, bytes * site.decl.sets()), bytes});
     watched = true;
   }
   return watched;
@@ -65,19 +66,22 @@ void Observation::record(const Site& site, const tenon_observe_call& rows, Progr
     const WholeSite whole(site, state.description);
     recording.scope(site.decl.path + ".observe", scheme.id(), site.decl.layer);
     tenon_observe_call call = rows;
-    call.state = recording.storage(state.storage, sdk::tensor(TENON_U8, {static_cast<int64_t>(state.bytes)}));
+    call.state =
+        recording.storage(state.storage, sdk::tensor(TENON_U8, {static_cast<int64_t>(state.bytes * site.decl.sets())}));
     Call observe(scheme, "observe " + site.decl.path);
     observe.check(
         state.watcher->table().observe(scheme.self(), whole.linear(), &call, recording.recorder(), observe.why()));
   }
 }
 
-std::vector<std::byte> Observation::read(const std::string& matrix, const StorageTable& storages) const {
+std::vector<std::byte> Observation::read(const std::string& matrix, uint32_t expert,
+                                         const StorageTable& storages) const {
   for (const State& state : states_) {
     const std::vector<std::string>& watched = state.watcher->matrices;
     if (std::find(watched.begin(), watched.end(), matrix) == watched.end() || !has(*state.site, {matrix})) continue;
     std::vector<std::byte> bytes(state.bytes);
-    context_.copy_now(bytes.data(), storages[state.storage].address, state.bytes);
+    const auto* states = static_cast<const std::byte*>(storages[state.storage].address);
+    context_.copy_now(bytes.data(), states + expert * state.bytes, state.bytes);
     return bytes;
   }
   return {};

@@ -25,8 +25,9 @@ class Observation {
   bool ask(const Site& site, const std::string& description, StorageTable& storages);
   // Records what adds to the states of the site. `rows` are all but the state, x as the product takes it.
   void record(const Site& site, const tenon_observe_call& rows, ProgramRecording& recording) const;
-  // Returns the state of the site that holds the matrix, read from the device; empty if nobody watches it.
-  std::vector<std::byte> read(const std::string& matrix, const StorageTable& storages) const;
+  // Returns the state of the site that holds the matrix, of a routed site that of one expert, read from the device;
+  // empty if nobody watches it.
+  std::vector<std::byte> read(const std::string& matrix, uint32_t expert, const StorageTable& storages) const;
 
  private:
   struct Watcher {
@@ -39,7 +40,7 @@ class Observation {
     const Site* site;
     std::string description;
     uint32_t storage;
-    uint64_t bytes;
+    uint64_t bytes;  // of the site or, if it is routed, of each expert
   };
 
   Context& context_;

@@ -312,9 +312,9 @@ void Pipeline::hand_in(std::span<const float> rows) {
   impl_->context.copy_now(to.address, rows.data(), rows.size_bytes());
 }
 
-std::vector<std::byte> Pipeline::observed(const std::string& matrix) const {
+std::vector<std::byte> Pipeline::observed(const std::string& matrix, uint32_t expert) const {
   impl_->context.enter();
-  return impl_->target.observation().read(matrix, impl_->storages);
+  return impl_->target.observation().read(matrix, expert, impl_->storages);
 }
 
 void Pipeline::watch(OpWatch watch) {

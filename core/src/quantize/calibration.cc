@@ -174,9 +174,18 @@ void Calibration::observe(std::span<const PlannedTensor* const> batch, const Rea
        .read = read_one},
       [&](const Pipeline& pipeline) {
         for (const PlannedTensor* p : batch) {
-          if (p->scheme != nullptr) states_[p] = pipeline.observed(p->matrix.path);
+          if (p->scheme == nullptr) continue;
+          std::vector<std::byte> state = pipeline.observed(p->matrix.path, p->matrix.expert.value_or(0));
+          // The state of an expert is of zeros until a row goes to it.
+          const auto told = [](std::byte b) { return b != std::byte{0}; };
+          if (!p->matrix.expert || std::ranges::any_of(state, told)) states_[p] = std::move(state);
         }
       });
+}
+
+bool Calibration::unseen(const PlannedTensor& p) const {
+  return observed(p).empty() && p.scheme != nullptr && p.matrix.known && p.matrix.product &&
+         p.scheme->observes(p.matrix);
 }
 
 std::span<const std::byte> Calibration::observed(const PlannedTensor& p) const {

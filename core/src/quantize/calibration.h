@@ -34,8 +34,12 @@ class Calibration {
   // each run, with the windows of all these runs. Throws what Pipeline::build() and load() throw, and Error(kIo).
   using Read = std::function<void(uint32_t window, uint32_t windows)>;
   void observe(std::span<const PlannedTensor* const> batch, const Read& read);
-  // Returns the state of a matrix of the batch that was observed last; empty if its scheme does not want to see it.
+  // Returns the state of a matrix of the batch that was observed last; empty if its scheme does not want to see it, and
+  // if it is unseen().
   std::span<const std::byte> observed(const PlannedTensor& p) const;
+  // Says that the scheme would see what goes into the matrix, and nothing did: no row went to the expert, or the scheme
+  // does not observe experts on the device.
+  bool unseen(const PlannedTensor& p) const;
   // Keeps tensor `index` of those that a matrix is written as; the bytes outlive this.
   void keep(const PlannedTensor& p, size_t index, std::span<const std::byte> bytes);
   // Names what the layers depend on beside the model and the schemes: the tokens and the pipeline.

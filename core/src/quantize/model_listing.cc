@@ -22,12 +22,13 @@ ModelListing::ModelListing(const Weights& weights, const std::vector<std::filesy
 std::map<std::string, ModelMatrix> matrices_of(const ModelListing& model) {
   std::map<std::string, ModelMatrix> matrices;
   for (const LinearDecl& decl : model.linears()) {
-    const auto add = [&](const Matrix& m) {
+    const auto add = [&](const Matrix& m, std::optional<uint32_t> expert) {
       if (m.name.empty()) return;
-      matrices[m.name] = {decl.matrix.path, m.name, true, decl.layer, m.rows, decl.columns, decl.product, decl.lookup};
+      matrices[m.name] = {decl.matrix.path, m.name,       true,        decl.layer, m.rows,
+                          decl.columns,     decl.product, decl.lookup, expert};
     };
-    add(decl.matrix);
-    for (const Matrix& expert : decl.experts) add(expert);
+    add(decl.matrix, {});
+    for (uint32_t e = 0; e < decl.experts.size(); ++e) add(decl.experts[e], e);
   }
   return matrices;
 }

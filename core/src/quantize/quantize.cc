@@ -160,6 +160,8 @@ class Writing {
         model_, matrices, [](const PlannedTensor&) { return MatrixInput(); },
         [this](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) { put(p, index, bytes); });
   }
+  // Names the matrices that were encoded without anything observed, though their scheme observes.
+  std::vector<std::string> take_unseen() { return std::move(unseen_); }
   // Returns how many layers were stored already.
   size_t encode(Calibration& calibration, StoredLayers& stored) {
     size_t number = 0, found = 0;
@@ -168,6 +170,9 @@ class Writing {
       if (!done) {
         stored.make_folder();
         observe(calibration, batch);
+        for (const PlannedTensor* p : batch) {
+          if (calibration.unseen(*p)) unseen_.push_back(p->source->name);
+        }
         stored.begin(number, batch);
         encode(calibration, batch, [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
           stored.put(p, index, bytes);
@@ -230,6 +235,7 @@ class Writing {
   ModelWriter& writer_;
   QuantizeProgress now_;
   std::set<const PlannedTensor*> begun_;
+  std::vector<std::string> unseen_;
 };
 
 // Names what the layers of a calibration depend on: files, schemes with their parameters, and the calibration's own.
@@ -255,8 +261,8 @@ std::vector<std::string> asked_of(const Source& source, const QuantizePlan& plan
   return lines;
 }
 
-size_t write_calibrated(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
-                        const fs::path& output, ModelWriter& writer) {
+void write_calibrated(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
+                      const fs::path& output, ModelWriter& writer, QuantizeReport& report) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*source.opened);
   QuantizeCalibration with_keys = *options.calibration;
   with_keys.model_dirs = options.model_dirs;
@@ -266,10 +272,10 @@ size_t write_calibrated(const Source& source, const QuantizePlan& plan, const Qu
   calibration.keep_rows_in(stored.folder());
   Writing writing(source.weights(), plan, options, writer);
   writing.convert_others();
-  const size_t found = writing.encode(calibration, stored);
+  report.resumed = writing.encode(calibration, stored);
+  report.unseen = writing.take_unseen();
   writer.commit();
   stored.remove();
-  return found;
 }
 
 void write_tensors(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
@@ -304,7 +310,7 @@ QuantizeReport quantize_model(const std::string& input, const fs::path& given_ou
              : open_gguf(source, output, plan, options.target.format, options.replace);
   report.file_bytes = writer->file_bytes();
   if (options.calibration) {
-    report.resumed = write_calibrated(source, plan, options, output, *writer);
+    write_calibrated(source, plan, options, output, *writer, report);
   } else {
     write_tensors(source, plan, options, *writer);
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -21,6 +22,7 @@ struct ModelMatrix {
   int32_t layer = -1;  // -1: in no layer
   int64_t rows = 0, columns = 0;
   bool product = true, lookup = false;  // see LinearDecl
+  std::optional<uint32_t> expert = {};  // its number among the experts that share the path
 };
 
 // A scheme writes these tensors for a matrix.

@@ -13,6 +13,7 @@ namespace tenon::awq {
 namespace {
 
 enum Written : uint32_t { kWeights, kZeros, kScales };  // describe() has this order
+constexpr double kLeastRows = 4;  // ranges that are cut by fewer rows of x lose more of the others than they spare
 
 // Puts the codes of a line, a column of the matrix or a group, into its words. code(row) gives them.
 template <class Code>
@@ -85,7 +86,7 @@ void Writer::encode(const tenon_linear& s, const tenon_encode& e) const {
   calibrated::Workers workers(threads_);
   const Rounding chosen = rounding(s.in_dim);
   const calibrated::Moments moments(e.observed, k);
-  const bool blind = e.observed == nullptr || moments.rows() == 0 || !clip_ || !clips(s.path);
+  const bool blind = e.observed == nullptr || moments.rows() < kLeastRows || !clip_ || !clips(s.path);
   const Rounded rounded =
       blind ? round_to_nearest({e.data, n, k, e.factor}, chosen, workers)
             : round_clipped({e.data, n, k, e.factor}, moments, chosen, calibrated::products(isa_), workers);

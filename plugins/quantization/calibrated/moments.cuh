@@ -107,7 +107,10 @@ inline void add_moments(const MomentsArgs& a, const cuda::Launch& launch) {
 }  // namespace detail
 
 struct ObservesMomentsOnGpu {
-  uint64_t observed_bytes(const tenon_linear& s) const { return moments_bytes(s); }
+  // A site that is routed has no state.
+  uint64_t observed_bytes(const tenon_linear& s) const {
+    return s.experts != 0 ? 0 : moments_bytes(static_cast<uint64_t>(s.in_dim));
+  }
   // Records an op that adds to the moments of a site, which is not routed.
   void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
     const tenon_tensor x = rec.describe(call.x);

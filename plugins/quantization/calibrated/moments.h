@@ -10,16 +10,12 @@
 
 namespace tenon::calibrated {
 
-// Returns the bytes of the state of a site of k columns, which has:
+// Returns the bytes of the state of a site of k columns, or of each expert of a routed one, which has:
 //   f32 (k, k)   sums of x_i x_j, i <= j; below the diagonal lies anything
 //   f64 (k)      sums of |x_i|
 //   f64          rows
 inline uint64_t moments_bytes(uint64_t k) {
   return k * k * sizeof(float) + (k % 2) * sizeof(float) + (k + 1) * sizeof(double);
-}
-// A site that is routed has no state.
-inline uint64_t moments_bytes(const tenon_linear& s) {
-  return s.experts != 0 ? 0 : moments_bytes(static_cast<uint64_t>(s.in_dim));
 }
 inline uint64_t magnitudes_offset(uint64_t k) {
   return k * k * sizeof(float) + (k % 2) * sizeof(float);

@@ -12,8 +12,8 @@ class ObservesMoments {
  public:
   explicit ObservesMoments(sdk::cpu::Isa isa) : isa_(isa) {}
 
-  uint64_t observed_bytes(const tenon_linear& s) const { return moments_bytes(s); }
-  // Records an op that adds to the moments of a site, which is not routed.
+  uint64_t observed_bytes(const tenon_linear& s) const { return moments_bytes(static_cast<uint64_t>(s.in_dim)); }
+  // Records an op that adds to the moments of a site or, if it is routed, to those of each row's expert.
   void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const;
 
  protected:

@@ -77,6 +77,7 @@ RoundPointers round_pointers(const RoundArgs& a, const Launch& launch) {
 // For calibration an op finds the largest magnitude of x.
 struct LargestArgs {
   uint32_t k, rows;
+  uint32_t places;   // the largest x of all rows is written so many times: experts have one scale
   int64_t x_stride;  // floats
 };
 enum LargestOperand : uint32_t { kLargest, kLargestX, kLargestLive };

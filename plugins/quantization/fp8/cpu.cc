@@ -54,6 +54,7 @@ void find_largest(const LargestArgs& a, const sdk::Part& part) {
   for (uint32_t r = 0; r < live; ++r) {
     *largest = std::max(*largest, largest_of(part.ptr<const float>(kLargestX) + r * a.x_stride, a.k));
   }
+  std::fill_n(largest, a.places, *largest);
 }
 
 using Base = coded::CpuScheme<PublishedSchema, &kernels>;

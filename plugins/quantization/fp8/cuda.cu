@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
     found = max(found, __float_as_uint(x[blockIdx.x * a.x_stride + i]) & 0x7fffffff);
   }
   found = __reduce_max_sync(~0U, found);
-  if (threadIdx.x % 32 == 0) atomicMax(largest, found);
+  for (uint32_t i = threadIdx.x % 32; i < a.places; i += 32) atomicMax(largest + i, found);
 }
 void run_largest(const LargestArgs& a, const cuda::Launch& launch) {
   launch(&largest_kernel, {.blocks = {a.rows}, .threads = {kThreads}}, a, launch.ptr<const float>(kLargestX),

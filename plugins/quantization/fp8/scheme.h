@@ -181,7 +181,8 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   uint64_t observed_bytes(const tenon_linear&) const { return wish_ == "static" ? sizeof(float) : 0; }
   void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
     const tenon_tensor x = rec.describe(call.x);
-    const LargestArgs args{static_cast<uint32_t>(s.in_dim), static_cast<uint32_t>(x.dim[0]), x.stride[0] / kFloatBytes};
+    const LargestArgs args{static_cast<uint32_t>(s.in_dim), static_cast<uint32_t>(x.dim[0]), std::max(s.experts, 1U),
+                           x.stride[0] / kFloatBytes};
     const tenon_operand operands[] = {
         {call.state, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live_of(call.row_live, rec), TENON_READ}};
     sdk::OpSpec spec{.name = "largest_x", .operands = operands, .chunks = {1}};

@@ -25,6 +25,9 @@ using calibrated::Workers;
 
 constexpr uint32_t kBlock = 128;  // columns
 constexpr uint32_t kTile = 128;   // rows
+// Few rows tell little of the other x that the matrix will meet, and without more damping weights would follow them to
+// a greater error than rounding's. From 3.2 rows a column on, this is below the default damp.
+constexpr double kFewRowsDamp = 0.1;
 
 // The grid of the share of the range that leaves the least sum of |error|^2.4.
 Grid searched_grid(const GridRule& rule, const float* w, uint32_t n) {
@@ -105,7 +108,8 @@ class Solver {
     double mean = 0;
     for (uint32_t i = 0; i < k_; ++i) mean += diagonal(i, dead) / k_;
     if (!std::isfinite(mean)) return false;
-    const double damp = options_.damp * mean;
+    const double columns_a_row = k_ / moments_.rows();
+    const double damp = std::max(options_.damp, kFewRowsDamp * columns_a_row * columns_a_row) * mean;
     factor_.resize(size_t{k_} * k_);
     workers_.each(k_, [&](uint32_t row, void*) {
       const uint32_t of_row = order_[k_ - 1 - row];

@@ -210,8 +210,8 @@ class Pipeline {
   void hand_in(std::span<const float> rows);
 
   // Returns, once the pipeline is loaded, what an observer has added up of all steps so far, for the site of that
-  // matrix; empty if no observer wants it. Throws Error(kPlugin).
-  std::vector<std::byte> observed(const std::string& matrix) const;
+  // matrix, of a routed site for one of its experts; empty if no observer wants it. Throws Error(kPlugin).
+  std::vector<std::byte> observed(const std::string& matrix, uint32_t expert = 0) const;
 
   // Sets, once the pipeline is loaded, who is told of the ops of the steps from now on; {} is nobody. Graphs are
   // captured anew afterwards, so that a profiler that was attached meanwhile sees them being made. When it returns,

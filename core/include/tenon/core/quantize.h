@@ -99,6 +99,9 @@ struct QuantizeReport {
   size_t requantized = 0;                 // so many were in another block format before
   size_t resumed = 0;                     // layers that an earlier run with the same calibration had stored
   std::vector<QuantizeException> exceptions;
+  // These were written as without a calibration, by a scheme that observes: no row of the texts went to the expert, or
+  // its device does not observe experts. Layers that are `resumed` are not looked at.
+  std::vector<std::string> unseen;
 };
 
 // Writes the model `input` (a GGUF file, or any file of a split one; a Hugging Face folder) anew, with

@@ -24,7 +24,7 @@
  *
  * CALIBRATION: a scheme with observed_bytes and observe sees x of its sites while texts run through a pipeline whose matrices
  * are not its own yet: the host records observe() before the product, on x as the product takes it, after all ops that stand
- * before the product.  What observe() added up comes back as tenon_encode.observed.
+ * before the product.  What it added up comes back as tenon_encode.observed; an expert's matrix gets what its rows told.
  *
  * FOLDING: column i of every matrix that takes x may be multiplied by a factor, if x is divided by it:  (x / f) (W f)^T is
  * x W^T.  With column_factors() a scheme chooses factors that make its rounding lose less.  The host divides x where it comes
@@ -119,7 +119,7 @@ typedef struct tenon_encode {
   tenon_head h;
   uint64_t row0, rows;
   const float *data;    /* (rows, in_dim), contiguous */
-  const void *observed; /* observe() added this up for the site: observed_bytes, in host memory; NULL = there was no calibration */
+  const void *observed; /* observe() added this up for the site or the expert; NULL = no calibration, or no row came to it */
   void *const *out;     /* [n_tensors described], in host memory: a tensor whose first dimension is the matrix's rows has its
                            pointer at row0; any other is all there, zero before the first call, and every call may write to it */
   const float *factor;  /* [in_dim]: data has been multiplied by these, column by column, and x will come divided by them;
@@ -140,7 +140,7 @@ typedef struct tenon_column_factors {
 typedef struct tenon_observe_call {
   tenon_head h;
   tenon_tid x;        /* f32 (rows, in_dim); rows may be strided */
-  tenon_tid state;    /* u8[observed_bytes], zero before the first text; every step adds to it */
+  tenon_tid state;    /* u8[observed_bytes], [experts][..] if routed; zero before the first text; every step adds to it */
   tenon_tid expert;   /* as in tenon_linear_call */
   tenon_tid row_live; /* as in tenon_linear_call */
 } tenon_observe_call;
@@ -175,8 +175,8 @@ typedef struct tenon_quantization {
   /* [setup, any thread] It is called after describe() of the same s, with row ranges that grow and have each row once, and is
    * deterministic.  Different threads encode different matrices at the same time.  REFUSED: it cannot write these numbers. */
   tenon_status (*encode)(void *self, const tenon_linear *s, const tenon_encode *e, tenon_reason *why);
-  /* [setup] observe() wants so many bytes of device memory for the site s; 0: it need not see x of this site.  NULL: the scheme
-   * needs no calibration. */
+  /* [setup] observe() wants so many bytes of device memory for the site s, or for each of its experts; 0: it need not see x of
+   * this site.  NULL: the scheme needs no calibration. */
   uint64_t (*observed_bytes)(void *self, const tenon_linear *s);
   /* [record] It emits ops that add to the state what the live rows of x tell. */
   tenon_status (*observe)(void *self, const tenon_linear *s, const tenon_observe_call *c, const tenon_recorder *rec,

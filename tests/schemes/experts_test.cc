@@ -1,0 +1,215 @@
+// Calibrations see of each expert the rows that went to it, and write an expert that nothing went to as without a text.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "llama_reference.h"
+#include "mixture.h"
+#include "pipeline/read_text.h"
+#include "quantization/calibrated/moments.h"
+#include "quantize/model_listing.h"
+#include "tenon/core/tokenizer.h"
+#include "tenon/sdk/convert.h"
+
+namespace tenon::test {
+namespace {
+
+using tenon::testing::ScratchFolder;
+
+const std::string kLongText =
+    "The other bird sat on the wall and saw the other bird. One day the wall was gone. Where do 17 quick foxes go when "
+    "it rains? They jump over a lazy dog, 5 times (or 6), and sleep until noon; nobody knows why, but everybody asks.";
+
+std::vector<int32_t> tokens_of(const Weights& weights) {
+  return make_tokenizer(weights)->encode(kLongText, {.add_special = false});
+}
+
+// Names all experts' matrices.
+std::vector<std::string> expert_names() {
+  std::vector<std::string> names;
+  for (const int layer : {0, 1}) {
+    for (uint64_t e = 0; e < kMixtureExperts; ++e) {
+      for (const char* m : {"w1", "w2", "w3"}) names.push_back(expert_name(layer, e, m));
+    }
+  }
+  return names;
+}
+bool is_last(const std::string& name) {
+  return name.find("experts." + std::to_string(kMixtureExperts - 1) + ".") != std::string::npos;
+}
+
+class Experts : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = write_mixture(scratch_.path() / "model");
+    weights_ = open_weights(folder_);
+    registry_ = schemes();
+  }
+  // Writes the model by a scheme in groups of 32.
+  QuantizeReport write(const std::string& scheme, const std::string& out, bool with_text) {
+    QuantizeOptions options = calibrated(scheme, *registry_, {{"group_size", "32"}});
+    options.calibration->text = kLongText;
+    if (!with_text) options.calibration.reset();
+    return quantize_model(folder_, scratch_.path() / out, options);
+  }
+
+  ScratchFolder scratch_;
+  std::string folder_;
+  std::unique_ptr<Weights> weights_;
+  std::unique_ptr<Registry> registry_;
+};
+
+// Steps have 96 tokens and so 192 rows of experts, of which one expert has more than a chunk gathers at a time; the
+// last step has rows that are not live.
+TEST_F(Experts, HaveTheMomentsOfTheirRows) {
+  RegistrySchemas known(*registry_);
+  const PipelineConfig config = resolve(load_config(folder_, with(kExact, {"kv_cache.capacity=512"})), known);
+  ParamValues defaults(known.schema("quantization", "gptq", "cpu"));
+  PipelineOptions options;
+  options.prefill_rows = options.score_rows = 96;
+  options.observers = {{{"quantization", "gptq", {}, std::move(defaults)}, {}}};
+  const auto matrices = matrices_of(ModelListing(*weights_, {}));
+  for (const std::string& name : expert_names()) options.observers[0].matrices.push_back(matrices.at(name).path);
+  const auto pipeline = Pipeline::build(config, *registry_, *weights_, options);
+  pipeline->load();
+  const std::vector<int32_t> tokens = tokens_of(*weights_);
+  read_text(*pipeline, tokens, {.first = 0, .rows_a_step = 96}, {});
+  const auto inputs = LlamaReference(*weights_).inputs(tokens);
+  for (const std::string& name : expert_names()) {
+    const ModelMatrix& m = matrices.at(name);
+    const auto columns = static_cast<uint32_t>(m.columns);
+    const std::vector<std::byte> state = pipeline->observed(m.path, m.expert.value());
+    ASSERT_EQ(state.size(), calibrated::moments_bytes(columns)) << name;
+    const calibrated::Moments moments(state.data(), columns);
+    const auto found = inputs.find(name);
+    const Rows x = found == inputs.end() ? Rows() : found->second;
+    EXPECT_EQ(x.empty(), is_last(name)) << name;
+    ASSERT_EQ(moments.rows(), static_cast<double>(x.size())) << name;
+    for (uint32_t i = 0; i < columns; ++i) {
+      double magnitude = 0;
+      for (const auto& row : x) magnitude += std::abs(row[i]);
+      ASSERT_NEAR(moments.magnitude(i), magnitude, 1e-4 * (1 + magnitude)) << name << ", column " << i;
+      for (uint32_t j = 0; j < columns; ++j) {
+        double sum = 0, size = 1;
+        for (const auto& row : x) {
+          sum += row[i] * row[j];
+          size += std::abs(row[i] * row[j]);
+        }
+        ASSERT_NEAR(moments.product(i, j), sum, 1e-4 * size) << name << ", columns " << i << " and " << j;
+      }
+    }
+  }
+}
+
+std::vector<std::byte> bytes_of(const Weights& weights, const std::string& name) {
+  std::vector<std::byte> bytes(weights.find(name)->bytes);
+  weights.read(*weights.find(name), 0, bytes);
+  return bytes;
+}
+template <class T>
+std::vector<T> numbers_of(const Weights& weights, const std::string& name) {
+  const std::vector<std::byte> bytes = bytes_of(weights, name);
+  std::vector<T> numbers(bytes.size() / sizeof(T));
+  std::memcpy(numbers.data(), bytes.data(), bytes.size());
+  return numbers;
+}
+
+// Returns a matrix of 4 bits in groups of 32 of GPTQ's or AWQ's form.
+Rows dequantized(const Weights& out, const std::string& name, size_t rows, size_t columns, bool awq) {
+  constexpr size_t kPlaces[] = {0, 4, 1, 5, 2, 6, 3, 7};  // where AWQ has row r % 8 in a word
+  const auto words = numbers_of<uint32_t>(out, name + ".qweight"), zeros = numbers_of<uint32_t>(out, name + ".qzeros");
+  const auto scales = numbers_of<uint16_t>(out, name + ".scales");
+  Rows w(rows, std::vector<double>(columns));
+  for (size_t r = 0; r < rows; ++r) {
+    const size_t word = r / 8, shift = 4 * (awq ? kPlaces[r % 8] : r % 8);
+    for (size_t i = 0; i < columns; ++i) {
+      const uint32_t code = (awq ? words[i * rows / 8 + word] >> shift : words[i / 8 * rows + r] >> (i % 8 * 4)) & 15;
+      const uint32_t zero = ((zeros[i / 32 * rows / 8 + word] >> shift) & 15) + (awq ? 0 : 1);
+      w[r][i] = double{sdk::half_to_float(scales[i / 32 * rows + r])} * (double(code) - double(zero));
+    }
+  }
+  return w;
+}
+
+// Returns the sum of squared errors of the products with x.
+double error_of(const Rows& stored, const Rows& w, const Rows& x) {
+  double error = 0;
+  for (const auto& row : x) {
+    for (size_t r = 0; r < w.size(); ++r) {
+      double sum = 0;
+      for (size_t i = 0; i < row.size(); ++i) sum += (stored[r][i] - w[r][i]) * row[i];
+      error += sum * sum;
+    }
+  }
+  return error;
+}
+
+class CalibratedExperts : public Experts, public ::testing::WithParamInterface<std::pair<std::string, double>> {};
+
+// The first layer sees what the model itself gives it. An expert's matrices come nearer to their products than by
+// rounding, over the rows of that expert; the one without rows is as without a text.
+TEST_P(CalibratedExperts, LoseLessOnTheirOwnRows) {
+  const auto& [scheme, bound] = GetParam();
+  const QuantizeReport report = write(scheme, "seen", true);
+  EXPECT_TRUE(write(scheme, "blind", false).unseen.empty());
+  std::set<std::string> unseen;
+  for (const std::string& name : expert_names()) {
+    if (is_last(name)) unseen.insert(name + ".weight");
+  }
+  EXPECT_EQ(std::set<std::string>(report.unseen.begin(), report.unseen.end()), unseen);
+  const auto seen = open_weights((scratch_.path() / "seen").string());
+  const auto blind = open_weights((scratch_.path() / "blind").string());
+  const auto inputs = LlamaReference(*weights_).inputs(tokens_of(*weights_));
+  for (const std::string& name : expert_names()) {
+    for (const uint16_t scale : numbers_of<uint16_t>(*seen, name + ".scales")) {
+      ASSERT_TRUE(std::isfinite(sdk::half_to_float(scale))) << name;
+    }
+    if (is_last(name)) {
+      for (const char* t : {".qweight", ".qzeros", ".scales"}) {
+        EXPECT_EQ(bytes_of(*seen, name + t), bytes_of(*blind, name + t)) << name << t;
+      }
+    } else if (name.starts_with("model.layers.0.")) {
+      const Rows w = rows_of(*weights_, name + ".weight");
+      const auto error = [&](const Weights& out) {
+        return error_of(dequantized(out, name, w.size(), w[0].size(), scheme == "awq"), w, inputs.at(name));
+      };
+      EXPECT_LT(error(*seen), bound * error(*blind)) << name;
+    }
+  }
+}
+
+// The logits of the text come nearer to those of the model itself.
+TEST_P(CalibratedExperts, RunNearerToTheModel) {
+  const std::string& scheme = GetParam().first;
+  write(scheme, "seen", true);
+  write(scheme, "blind", false);
+  const std::vector<int32_t> tokens = tokens_of(*weights_);
+  const auto logits = [&](const std::string& model, const Settings& more) {
+    Settings set = {"kv_cache.format=fp32", "kv_cache.capacity=512", "sampler.chain=[]", "sampler.select=greedy"};
+    const auto engine = Engine::open(
+        {.config = scratch_.path() / model, .set = with(set, more), .plugin_dirs = {plugins()}, .score_rows = 64});
+    std::vector<float> all;
+    engine->score(tokens, 0,
+                  [&](uint32_t, std::span<const float> row) { all.insert(all.end(), row.begin(), row.end()); });
+    return all;
+  };
+  const std::vector<float> exact = logits("model", {"quantization.use=none", "quantization.dtype=fp32"});
+  const auto error = [&](const std::string& model) {
+    const std::vector<float> found = logits(model, {"quantization.use=auto"});
+    double sum = 0;
+    for (size_t i = 0; i < exact.size(); ++i) sum += std::pow(double{found[i]} - exact[i], 2);
+    return sum;
+  };
+  const double seen = error("seen"), blind = error("blind");
+  EXPECT_TRUE(std::isfinite(seen));
+  EXPECT_LT(seen, blind);
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, CalibratedExperts,
+                         ::testing::Values(std::pair<std::string, double>("gptq", 0.7),
+                                           std::pair<std::string, double>("awq", 1.0)));
+
+}  // namespace
+}  // namespace tenon::test
