@@ -40,7 +40,7 @@ class Observation {
     const Site* site;
     std::string description;
     uint32_t storage;
-    uint64_t bytes;  // of the site or, if it is routed, of each expert
+    uint64_t bytes;  // a site, or each expert of a routed one, has so many
   };
 
   Context& context_;

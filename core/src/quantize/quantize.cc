@@ -136,6 +136,12 @@ std::unique_ptr<ModelWriter> open_gguf(const Source& source, const fs::path& out
   return write_gguf(output, metadata, alignment, plan.written, replace);
 }
 
+// What a calibration says of layers, as QuantizeReport has it.
+struct CalibratedLayers {
+  size_t resumed = 0;
+  std::vector<std::string> unseen;
+};
+
 // This writes the tensors of a plan into the file, with progress.
 class Writing {
  public:
@@ -160,18 +166,16 @@ class Writing {
         model_, matrices, [](const PlannedTensor&) { return MatrixInput(); },
         [this](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) { put(p, index, bytes); });
   }
-  // Names the matrices that were encoded without anything observed, though their scheme observes.
-  std::vector<std::string> take_unseen() { return std::move(unseen_); }
-  // Returns how many layers were stored already.
-  size_t encode(Calibration& calibration, StoredLayers& stored) {
-    size_t number = 0, found = 0;
+  CalibratedLayers encode(Calibration& calibration, StoredLayers& stored) {
+    size_t number = 0;
+    CalibratedLayers layers;
     for (const std::vector<const PlannedTensor*>& batch : calibration.batches()) {
       const bool done = stored.find(number, batch);
       if (!done) {
         stored.make_folder();
         observe(calibration, batch);
         for (const PlannedTensor* p : batch) {
-          if (calibration.unseen(*p)) unseen_.push_back(p->source->name);
+          if (calibration.unseen(*p)) layers.unseen.push_back(p->source->name);
         }
         stored.begin(number, batch);
         encode(calibration, batch, [&](const PlannedTensor& p, size_t index, std::span<const std::byte> bytes) {
@@ -187,9 +191,9 @@ class Writing {
         }
       }
       ++number;
-      found += done ? 1 : 0;
+      layers.resumed += done ? 1 : 0;
     }
-    return found;
+    return layers;
   }
 
  private:
@@ -235,7 +239,6 @@ class Writing {
   ModelWriter& writer_;
   QuantizeProgress now_;
   std::set<const PlannedTensor*> begun_;
-  std::vector<std::string> unseen_;
 };
 
 // Names what the layers of a calibration depend on: files, schemes with their parameters, and the calibration's own.
@@ -261,8 +264,8 @@ std::vector<std::string> asked_of(const Source& source, const QuantizePlan& plan
   return lines;
 }
 
-void write_calibrated(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
-                      const fs::path& output, ModelWriter& writer, QuantizeReport& report) {
+CalibratedLayers write_calibrated(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
+                                  const fs::path& output, ModelWriter& writer) {
   const std::unique_ptr<Tokenizer> tokenizer = make_tokenizer(*source.opened);
   QuantizeCalibration with_keys = *options.calibration;
   with_keys.model_dirs = options.model_dirs;
@@ -272,10 +275,10 @@ void write_calibrated(const Source& source, const QuantizePlan& plan, const Quan
   calibration.keep_rows_in(stored.folder());
   Writing writing(source.weights(), plan, options, writer);
   writing.convert_others();
-  report.resumed = writing.encode(calibration, stored);
-  report.unseen = writing.take_unseen();
+  CalibratedLayers layers = writing.encode(calibration, stored);
   writer.commit();
   stored.remove();
+  return layers;
 }
 
 void write_tensors(const Source& source, const QuantizePlan& plan, const QuantizeOptions& options,
@@ -310,7 +313,9 @@ QuantizeReport quantize_model(const std::string& input, const fs::path& given_ou
              : open_gguf(source, output, plan, options.target.format, options.replace);
   report.file_bytes = writer->file_bytes();
   if (options.calibration) {
-    write_calibrated(source, plan, options, output, *writer, report);
+    CalibratedLayers layers = write_calibrated(source, plan, options, output, *writer);
+    report.resumed = layers.resumed;
+    report.unseen = std::move(layers.unseen);
   } else {
     write_tensors(source, plan, options, *writer);
   }

@@ -5,7 +5,6 @@
 #pragma once
 
 #include "seen.cuh"
-#include "tenon/cuda/barrier.cuh"
 
 namespace tenon::exact {
 
@@ -109,7 +108,7 @@ __device__ __forceinline__ void fold(HeadSums& all, const HeadSums& next) {
 }
 
 // ---- where several blocks have a row's chunks: each leaves its own, and the last one folds all, in their order ----
-// By (row, query head, chunk): v.dim values, the greatest score and the sum.
+// Memory has, by row, query head and chunk, v.dim values, the greatest score and the sum.
 class Partials {
  public:
   __device__ __forceinline__ Partials(const Args& a, float* scratch, size_t row_head)
@@ -140,17 +139,6 @@ class Partials {
   uint32_t dim_;
   float* first_;
 };
-// Says whether the block is the last of `most` that come here; if so, the counter is zero again.
-__device__ __forceinline__ bool is_last(uint32_t* counter, uint32_t most) {
-  __shared__ uint32_t before;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    before = cuda::arrive_at_counter(counter);
-    if (before + 1 == most) *counter = 0;
-  }
-  __syncthreads();
-  return before + 1 == most;
-}
 
 // ---- a query head's result ----
 struct RowHead {

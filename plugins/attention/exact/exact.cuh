@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "../common/last_block.cuh"
 #include "../common/rotated_heads.cuh"
 #include "../common/view_operands.h"
 #include "attend_stages.cuh"
@@ -23,7 +24,7 @@ using enum attention::ViewOperand;
 enum Operand {
   kOrder = kViewOperands,  // The PLACE of the step gives the order of its rows.
   kSinks,                  // An attention without learned sinks gives Q.
-  kStats,                  // A view that wants no weights gives OUT, and for the next two.
+  kStats,                  // A view that wants no weights gives OUT for this and the next two.
   kScores,
   kWeights
 };
@@ -173,7 +174,7 @@ static __global__ void __launch_bounds__(kThreads)
       const size_t row_head = size_t{row} * a.q_heads + head;
       const Partials partials(a, scratch, row_head);
       partials.put(blockIdx.z, all);
-      if (!is_last(counters + row_head, chunks)) continue;
+      if (!attention::is_last(counters + row_head, chunks)) continue;
       all = {};
       for (uint32_t i = 0; i < chunks; ++i) fold(all, partials.take(i));
     }

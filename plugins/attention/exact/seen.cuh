@@ -58,7 +58,7 @@ struct Lanes {
 // A block has this memory.
 struct Shared {
   int32_t row_of[kTableCells];  // a cell is the place of this row of the step; -1: of none
-  uint32_t end;                 // of a table: cells from here on are not looked at
+  uint32_t end;                 // a table's cells from here on are not looked at
   int32_t base, straight;       // see Seen
 };
 struct SharedMemory {

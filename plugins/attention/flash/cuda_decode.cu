@@ -22,6 +22,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "../common/last_block.cuh"
 #include "cuda_ops.h"
 #include "decode_attend.cuh"
 #include "decode_fold.cuh"
@@ -143,12 +144,11 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   // ---- splits, one after the other, and of each the rows with the same cut, one run of rows after the other ----
   Progress progress;
   const uint32_t end = w.row_of(a, w.queries - 1) + 1;
-  const uint32_t most_splits = Shape::kWarpTeams ? 1 : a.most_splits;
   const auto cut_of = [&](uint32_t row) {
     const uint32_t pos = w.pos_of(row);
     return Shape::kWarpTeams ? no_cut(a, pos) : cut(a, pos);
   };
-  for (uint32_t split = Shape::kWarpTeams ? 0 : blockIdx.z; split < most_splits; split += gridDim.z) {
+  for (uint32_t split = blockIdx.z; split < a.most_splits; split += gridDim.z) {
     uint32_t most = 0;  // splits of any row that has one here
     const uint32_t first_of_cluster = split >> a.cluster_log2 << a.cluster_log2;
     for (uint32_t row = w.row_of(a, 0), next = row; row < end; row = next) {
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
       if (most == 0) break;
       if (most <= blocks_of_cluster(a)) continue;
       const uint32_t blocks = (((most - 1) >> a.cluster_log2) + 1) << a.cluster_log2;
-      if (is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, blocks)) combine<Team>(a, p, w, scratch);
+      if (attention::is_last(counters + blockIdx.y * gridDim.x + blockIdx.x, blocks)) combine<Team>(a, p, w, scratch);
     }
   }
   cuda::wait();

@@ -310,16 +310,5 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
     store_result<Team>(a, p, {w.first_row + row, w.head_of(a, q), d}, all);
   }
 }
-// Returns true in the block that comes last of `most`; it sees what all stored before they met.
-__device__ inline bool is_last(uint32_t* counter, uint32_t most) {
-  __shared__ uint32_t before;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    before = cuda::arrive_at_counter(counter);
-    if (before + 1 == most) *counter = 0;
-  }
-  __syncthreads();
-  return before + 1 == most;
-}
 
 }  // namespace tenon::flash

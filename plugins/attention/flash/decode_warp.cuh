@@ -116,7 +116,7 @@ class PlainQueryColumns {
 
  private:
   __device__ __forceinline__ void load(uint32_t i) {
-    constexpr uint32_t kStretchBytes = 64;  // of a row; four pieces
+    constexpr uint32_t kStretchBytes = 64;  // 32 dimensions of a row take so many, which are four pieces
     cuda::load_matrices(b_[kKeep ? i : 0], tile_ + ((own_ ^ i * kStretchBytes) & there_));
   }
   TwoColumns b_[kKeep ? D / 32 : 1];

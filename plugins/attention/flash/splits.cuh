@@ -58,12 +58,15 @@ struct Cut {
 __host__ __device__ inline uint32_t anchor(const GpuArgs& a) {
   return a.joining == attention::kLeaves ? kNearAnchor : kAnchor;
 }
+__device__ inline uint32_t start_of_cut(const GpuArgs& a, uint32_t pos) {
+  return first_seen(a, pos) / anchor(a) * anchor(a);
+}
 // One split has all that a row sees.
 __device__ inline Cut no_cut(const GpuArgs& a, uint32_t pos) {
-  return {first_seen(a, pos) / anchor(a) * anchor(a), 1 << 30};
+  return {start_of_cut(a, pos), 1 << 30};
 }
 __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
-  const uint32_t start = no_cut(a, pos).start, past = past_seen(a, pos);
+  const uint32_t start = start_of_cut(a, pos), past = past_seen(a, pos);
   const uint32_t span = past > start ? past - start : 0;
   if (a.many_rows != 0) {
     if (a.splits == 1) return no_cut(a, pos);

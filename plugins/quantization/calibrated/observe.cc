@@ -37,7 +37,7 @@ struct TilePair {
   uint32_t i, j;  // the first columns, i <= j
 };
 struct Gathered {
-  alignas(64) float x[2][kGathered][kTile];  // of both tiles
+  alignas(64) float x[2][kGathered][kTile];  // [tile of the pair]: the rows' columns
 };
 constexpr size_t kGatheredOffset = (kProductScratch + 63) / 64 * 64;
 
