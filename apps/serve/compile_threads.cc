@@ -15,7 +15,7 @@ CompileThreads::~CompileThreads() {
 
 void CompileThreads::run(std::function<void()> function) {
   const std::lock_guard lock(mutex_);
-  // The thread comes first: if the system starts none, the function must not be left behind to run.
+  // The thread comes first: if the system starts none, the function must not stay in the queue.
   if (idle_ <= waiting_.size() && threads_.size() < most_) threads_.emplace_back([this] { work(); });
   waiting_.push_back(std::move(function));
   changed_.notify_one();

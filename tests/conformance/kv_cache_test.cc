@@ -95,7 +95,7 @@ class Cache {
 };
 
 // Eight cells fill their page: the one after it would be another head's.
-TEST(SlotCaches, ARowBehindTheLastCellIsAnError) {
+TEST(SlotCaches, ARowAfterTheLastCellIsAnError) {
   const Layer layer{2, 8, 16};
   for (const char* name : {"static", "int8", "int4"}) {
     EXPECT_EQ(Cache(name, {layer}, 8).append(layer, 7), "") << name;

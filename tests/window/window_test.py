@@ -182,7 +182,7 @@ def differing(a, b, least):
 
 
 def until(condition, fault):
-    """Waits until `condition()` holds: the viewer of a busy machine may be a while behind its keys."""
+    """Waits until `condition()` holds: the viewer of a busy machine may answer its keys late."""
     for _ in range(300):
         if condition():
             return

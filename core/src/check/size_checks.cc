@@ -35,7 +35,7 @@ class Sized {
     pages_ = static_cast<std::byte*>(pages);
     mprotect(pages_ + page_, page_, PROT_NONE);
     std::memcpy(data(), &value, std::min(size_, sizeof(T)));
-    for (size_t i = sizeof(T); i < size_; ++i) data()[i] = kBehind;
+    for (size_t i = sizeof(T); i < size_; ++i) data()[i] = kFiller;
     head_ = {static_cast<uint32_t>(size_), 1, static_cast<uint16_t>(host == Host::kNewer ? 1 : 0)};
     std::memcpy(data(), &head_, sizeof(head_));
   }
@@ -51,13 +51,13 @@ class Sized {
   void check(const char* what) const {
     if (std::memcmp(data(), &head_, sizeof(head_)) != 0) fail_check(std::string("changes the head of a ") + what);
     const bool kept =
-        std::all_of(data() + std::min(size_, sizeof(T)), data() + size_, [](std::byte b) { return b == kBehind; });
+        std::all_of(data() + std::min(size_, sizeof(T)), data() + size_, [](std::byte b) { return b == kFiller; });
     if (!kept) fail_check(std::string("writes past what it knows of a newer host's ") + what);
   }
 
  private:
   static constexpr size_t kMore = 64;
-  static constexpr std::byte kBehind{0xa5};
+  static constexpr std::byte kFiller{0xa5};
   std::byte* data() const { return pages_ + page_ - size_; }
 
   size_t size_, page_;

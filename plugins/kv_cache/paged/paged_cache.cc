@@ -41,7 +41,7 @@ void PagedCache::check_held(uint32_t slot, uint32_t kv_len) const {
 }
 
 // Columns that the sequence does not have yet are passed over as well: a loaded sequence comes as a whole.
-void PagedCache::leave_behind(uint32_t slot, uint32_t kv_len) {
+void PagedCache::give_back_unseen(uint32_t slot, uint32_t kv_len) {
   for (uint32_t i = 1; i < groups(); ++i) {
     uint32_t& first = groups_[i].of_slot[slot].first;
     for (const uint32_t end = first_column(i, slot, kv_len); first < end; ++first) {
@@ -78,7 +78,7 @@ void PagedCache::check_room(uint32_t group, uint32_t slot, uint32_t kv_len) {
 void PagedCache::reserve(uint32_t slot, uint32_t kv_len) {
   check(slot, kv_len);
   for (uint32_t i = 0; i < groups(); ++i) check_room(i, slot, kv_len);
-  leave_behind(slot, kv_len);
+  give_back_unseen(slot, kv_len);
   Sequence& s = sequences_[slot];
   for (uint32_t i = 0; i < groups(); ++i) {
     PagePool& pool = groups_[i].pool;

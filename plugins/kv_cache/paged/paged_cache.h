@@ -64,7 +64,7 @@ class PagedCache : public slot_cache::SlotCache {
   void set(uint32_t group, uint32_t slot, uint32_t column, uint32_t page);
   void let_go(uint32_t group, uint32_t slot, uint32_t column);
   // Gives back pages of windows that no row sees of a sequence that grows to kv_len.
-  void leave_behind(uint32_t slot, uint32_t kv_len);
+  void give_back_unseen(uint32_t slot, uint32_t kv_len);
   // Returns the first column of a group that a sequence which grows to kv_len still has.
   uint32_t first_column(uint32_t group, uint32_t slot, uint32_t kv_len) const {
     return std::max(groups_[group].of_slot[slot].first, first_needed(group, kv_len) / page_tokens());

@@ -41,7 +41,7 @@ TEST(LaunchTime, ShortStepsAreFollowedAtOnce) {
   EXPECT_EQ(steps.delay(), 0ms);
 }
 
-TEST(LaunchTime, ComesNearToTheEndAndNeverBehindIt) {
+TEST(LaunchTime, ComesNearToTheEndAndNeverAfterIt) {
   for (const Duration launch : {50us, 1800us, 3000us}) {
     Steps steps;
     EXPECT_EQ(steps.run(100, 6ms, launch), 0ms);

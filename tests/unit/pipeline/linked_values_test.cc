@@ -68,8 +68,8 @@ TEST_P(TiledValues, OctetsHaveTwoOfEachEightColumns) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, TiledValues, testing::Values(16U, 48U, 128U, 192U, 256U, 768U));
 
-// The numbers are rows times 1/2, behind which the row has its sums of squares and 2.
-TEST(LinkedValues, RowsBeforeANormHaveNumbersBehindThem) {
+// The values are rows times 1/2. After them each row has its sums of squares, and 2.
+TEST(LinkedValues, RowsBeforeANormHaveNumbersAfterThem) {
   for (const int64_t columns : {512, 1536, 4096, 16384}) {
     const tenon_tensor t = sdk::linked_rows(TENON_BF16 | sdk::kTiled | sdk::kNormed, 16, columns);
     EXPECT_TRUE(sdk::is_normed(t));
@@ -89,7 +89,7 @@ TEST(LinkedValues, RowsBeforeANormHaveNumbersBehindThem) {
   }
 }
 
-TEST(LinkedValues, CodesHaveTheirRowsScaleBehindThem) {
+TEST(LinkedValues, CodesHaveTheirRowsScaleAfterThem) {
   // These are 1, -1.5 and NaN in e4m3.
   constexpr uint8_t kCodes[] = {0x38, 0xbc, 0x7f};
   std::vector<std::byte> bytes;

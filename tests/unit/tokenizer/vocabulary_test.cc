@@ -118,7 +118,7 @@ TEST(HuggingFaceFolder, TheConfigurationAndThePostProcessorMustAgree) {
   }
 }
 
-TEST(HuggingFaceFolder, SentencePieceTakesAddedTokensBehindItsPieces) {
+TEST(HuggingFaceFolder, SentencePieceTakesAddedTokensAfterItsPieces) {
   test::TemporaryFolder folder;
   folder.write("tokenizer.model", test::read_text(data_path("sentencepiece") / "tokenizer.model"));
   folder.write("tokenizer_config.json",

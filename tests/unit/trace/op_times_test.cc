@@ -102,7 +102,7 @@ TEST(SinceLastEnd, IsNeverBelowZeroAndTakesMeans) {
   EXPECT_NEAR(times.step_us, 2.5, 1e-9);
 }
 
-TEST(SinceLastEnd, NeedsAStepBehindTheFirst) {
+TEST(SinceLastEnd, NeedsAStepAfterTheFirst) {
   const std::vector<StepEnds> one = {{0, {1}}};
   EXPECT_THAT(failure_of([&] { since_last_end(one, 0); }), HasSubstr("1 steps were recorded; expected more than 1"));
 }

@@ -97,7 +97,7 @@ __device__ __forceinline__ uint4* prepared_piece(uint8_t* prepared, const Prepar
 // Each block prepares one row. Rows that do not exist become zeros.
 //
 // The product's blocks begin as soon as there is room for them. They ask for their first weights a few at a
-// time, so that x does not queue behind those.
+// time, so that x does not wait for all of those.
 template <class F>
 __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     prepare_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,

@@ -24,7 +24,7 @@ namespace detail {
 inline constexpr uint32_t kWeightFillers = 3;  // so many warps fill the ring of weights
 inline constexpr uint32_t kPair = 2, kPanelTiles = 8;
 inline constexpr uint32_t kMostTeam = 8;  // at most so many pairs are a team
-// Says whether teams multiply bands of n rows. The end of a product of fewer rows is hidden behind the next one, whose
+// Says whether teams multiply bands of n rows. The end of a product of fewer rows is hidden by the next one, whose
 // blocks ask for their weights meanwhile; one of more rows has as many panels as pairs.
 constexpr bool has_teams(uint32_t n) {
   return n > 64 && n <= 128;
@@ -230,7 +230,7 @@ struct TileGemmBlock {
       }
     }
   }
-  // Returns how many bytes of memory a band of x takes: behind x before a norm there are numbers of its rows.
+  // Returns how many bytes of memory a band of x takes: numbers of its rows follow x before a norm.
   __device__ __forceinline__ size_t x_band_bytes() const {
     const auto columns = static_cast<uint32_t>(sdk::number_columns(a.k));
     return halves.band_bytes() + (a.x_normed != 0 ? size_t{columns} * halves.rows * 2 : 0);

@@ -18,7 +18,7 @@ inline Tiled order_of(const tenon_tensor& t) {
   return sdk::is_staggered(t) ? Tiled::kStaggered : Tiled::kTiled;
 }
 
-// This finds the places of a tiled tensor, row by row; `columns` counts those behind a row's own, too.
+// This finds the places of a tiled tensor, row by row; `columns` counts those after a row's own, too.
 class TiledRows {
  public:
   __device__ __forceinline__ TiledRows(void* tensor, uint32_t rows, uint32_t columns)

@@ -1,21 +1,24 @@
-// These are the formats of a link (docs/glossary.md): a product alone reads what another one, or attention, gives, and both
-// have agreed on its format (x_format, y_format and out_format in tenon/abi). A format is a tenon_format, to which kTiled, or
-// kTiled and kStaggered, may be added. The tensor is
+// These are the formats of a link (docs/glossary.md): a product alone reads what another one, or attention, gives, and
+// both have agreed on its format (x_format, y_format and out_format in tenon/abi). A format is a tenon_format, to which
+// kTiled, or kTiled and kStaggered, may be added. The tensor is
 //   f32, f16, bf16             (rows, columns)
-//   f8e4m3                     (rows, columns + 128): after its codes a row has its scale, an f32, by which they are to be
-//                              multiplied. Where rows begin at less than whole 128 bytes, cuBLASLt is up to a fifth slower
-//   f16, bf16 | kTiled         (bands, columns / 8, rows of a band, 8), for steps of few rows on Hopper (tenon/cuda/tile_gemm.cuh)
-//   f16 | kTiled | kStaggered  (bands, columns / 16, 2, rows of a band, 8): the second of each two octets holds sixteenths
-// A tiled row is cut into stretches of 32 columns, and each of these into four octets of 8 values, in the order in which tensor
-// cores read them. Octet i (0 to 3) has the columns 2i and 2i + 1 of each 8 columns: octet 0 has columns 0, 1, 8, 9, 16, 17, 24
-// and 25. Rows that are not live hold anything.
+//   f8e4m3                     (rows, columns + 128): after its codes a row has its scale, an f32, by which they are to
+//                              be multiplied. Where rows begin at less than whole 128 bytes, cuBLASLt is up to a fifth
+//                              slower
+//   f16, bf16 | kTiled         (bands, columns / 8, rows of a band, 8), for steps of few rows on Hopper
+//                              (tenon/cuda/tile_gemm.cuh)
+//   f16 | kTiled | kStaggered  (bands, columns / 16, 2, rows of a band, 8): the second of each two octets holds
+//                              sixteenths
+// A tiled row is cut into stretches of 32 columns, and each of these into four octets of 8 values, in the order in
+// which tensor cores read them. Octet i (0 to 3) has the columns 2i and 2i + 1 of each 8 columns: octet 0 has columns
+// 0, 1, 8, 9, 16, 17, 24 and 25. Rows that are not live hold anything.
 //
-// Where an RMSNorm stands between the two, others may read the first one's result as well: the residual goes on. That product
-// leaves its y in f32 as ever and, beside it, a tensor of the link, whose format has kNormed, too (tenon_linear_call.normed). It
-// holds y times the norm's weights and times a power of two that the row has; f16 alone needs one other than 1, and what is too
-// large becomes its largest number. Behind the columns each row has numbers in f32, four in 16 bytes of an octet: for each
-// kSummedColumns columns the sum of the squares of y, then 1 over that power. So the second product, which takes the norm,
-// multiplies its sums by that and by 1 / sqrt(mean + eps).
+// Where an RMSNorm stands between the two, others may read the first one's result as well: the residual goes on. That
+// product leaves its y in f32 as ever and, beside it, a tensor of the link, whose format has kNormed, too
+// (tenon_linear_call.normed). It holds y times the norm's weights and times a power of two that the row has; f16 alone
+// needs one other than 1, and what is too large becomes its largest number. After the columns each row has numbers in
+// f32, four in 16 bytes of an octet: for each kSummedColumns columns the sum of the squares of y, then 1 over that
+// power. So the second product, which takes the norm, multiplies its sums by that and by 1 / sqrt(mean + eps).
 #pragma once
 
 #include <cstdint>
@@ -51,8 +54,8 @@ inline constexpr int64_t kScaleBytes = 128;  // so many bytes at the end of a ro
 
 // A row before a norm has a sum of squares for kSummedColumns columns, and whole octets of four sums.
 inline constexpr int64_t kSummedColumns = 128, kOctetOfSumsColumns = 4 * kSummedColumns;
-// Returns how many columns of halves the numbers behind a row before a norm take: pairs of octets, so many that all columns of
-// such a tensor are no multiple of 64, as those of others are.
+// Returns how many columns of halves the numbers after a row before a norm take: pairs of octets, so many that all
+// columns of such a tensor are no multiple of 64, as those of others are.
 constexpr int64_t number_columns(int64_t columns) {
   const int64_t octets = columns / kOctetOfSumsColumns + 1;
   return ((octets + 1) / 2 | 1) * 16;
@@ -82,7 +85,7 @@ inline tenon_tensor linked_rows(uint32_t link, uint32_t rows, int64_t columns) {
 inline int64_t rows_of(const tenon_tensor& t) {
   return is_tiled(t) ? t.dim[0] * t.dim[t.rank - 2] : t.dim[0];
 }
-// Returns how many columns a tiled tensor has, with those of the numbers behind its rows.
+// Returns how many columns a tiled tensor has, with those of the numbers after its rows.
 inline int64_t tiled_columns(const tenon_tensor& t) {
   return t.dim[1] * (is_staggered(t) ? 16 : 8);
 }
