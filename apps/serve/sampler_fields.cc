@@ -102,7 +102,7 @@ void read_logit_bias(Fields& fields, const SamplerChain& chain, int64_t vocab, S
     const std::string_view key = member.key();
     int64_t id = -1;
     const auto end = std::from_chars(key.data(), key.data() + key.size(), id);
-    // One spelling a token, or one of them could be named twice.
+    // A token has one spelling, or it could be named twice.
     if (end.ec != std::errc() || std::to_string(id) != key || id < 0 || id >= vocab) {
       fields.fail("logit_bias", "\"" + std::string(key.substr(0, 60)) + "\" is not a token of the vocabulary (0 to " +
                                     std::to_string(vocab - 1) + ")");

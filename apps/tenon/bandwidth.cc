@@ -62,7 +62,7 @@ Sum widest_sum() {
   return &sum_plain;
 }
 
-// Far more than caches hold, as long as that is little of what the machine has left.
+// Returns far more bytes than caches hold, as long as that is little of what the machine has left.
 uint64_t buffer_bytes(uint64_t available) {
   constexpr uint64_t kMost = uint64_t{1} << 30, kLeast = uint64_t{16} << 20, kWhereUnknown = uint64_t{256} << 20;
   return available == 0 ? kWhereUnknown : std::clamp(available / 16, kLeast, kMost);

@@ -240,7 +240,7 @@ class BenchFile {
   BenchFile& operator=(const BenchFile&) = delete;
 
   std::FILE* stream() const { return file_ ? file_.get() : stdout; }
-  // False, and said, where it could not be written.
+  // Gives the file its name. Returns false, and has said why, where rows were not written; other faults are thrown.
   bool finish() {
     if (!file_) return true;  // whatever ends the process flushes standard output
     if (!flush_file(file_.get(), path_)) return false;

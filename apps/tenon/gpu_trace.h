@@ -33,8 +33,8 @@ class GpuTrace {
   // See trace::RecorderOptions::decided.
   void decide(uint64_t step, bool written) { runs_.decide(step, written); }
 
-  // Ends the recording, when the device has done what it was given, and names what it has. While the pipeline lives.
-  // For read_gbps see profiler::gpu_slices.
+  // Ends the recording, when the device has done what it was given, and names what it has. It is called while the
+  // pipeline lives. profiler::gpu_slices says what read_gbps is.
   profiler::GpuSlices take(double read_gbps = 0);
   std::string cupti_version() const { return kernels_.version(); }
   // Says what is missing and why: "no kernels: ...", "12 records ..."; "" if nothing is. It is called after take().

@@ -80,14 +80,14 @@ struct Subject {
   const Component& component;
   uint32_t vocab;  // tokens
 };
-// A step's sequences so far, and the component's state.
+// This is carried from step to step: the sequences so far, and the component's state.
 struct Carried {
   std::vector<Text> texts;  // by slot
   std::vector<uint8_t> state = {};
 };
 
-// Bounds belong to a host, so each step has its own; the state is carried from one to the
-// next. form: TENON_DENSE or TENON_SPARSE.
+// Bounds belong to a host, so each step has its own; the state is carried from one to the next. `form` is TENON_DENSE
+// or TENON_SPARSE.
 void run_step(const Subject& subject, const RandomStep& step, uint32_t form, Carried& carried) {
   const auto& [p, component, vocab] = subject;
   auto& [texts, state] = carried;

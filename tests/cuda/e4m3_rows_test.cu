@@ -44,7 +44,7 @@ class ScaledRows : public testing::TestWithParam<int64_t> {  // columns of y
     for (int64_t i = 0; i < columns_; ++i) most = std::max(most, std::abs(exact(biased, r, i)));
     return most;
   }
-  // Rows of y and their scales side by side.
+  // Records an op that leaves a scale after the codes of each row of y, and one that puts the scales side by side.
   void record(CudaRecorder& host, bool biased) {
     sdk::Recorder recorder(host.recorder());
     const int64_t bytes = columns_ + sdk::kScaleBytes;

@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Written once for all tests.
+// Returns a trace, which is written once for all tests.
 const std::string& recorded() {
   static const std::string text = [] {
     const std::string path = temporary_folder() / "t.json";

@@ -1,3 +1,11 @@
+// ThoughtReader goes through an answer once and is in one state at a time (thoughts.h): before, in or after a thought
+// of <think>; or, in channels, in the header of a message or in its content. It looks for marks in the text, so the
+// text has to show their tokens, which thought_tokens() names.
+//
+// Invariants: what was handed out stays as it is, since text that may be the beginning of a mark waits, as do blanks
+// that may be a thought's last. So the pieces, put together, are the same however the answer was cut; the test reads
+// its answers in pieces of every size. No other state follows kText: whatever comes then is text, marks as well. An
+// answer in channels comes there if what should be a header is none, or is longer than kLongestHeader.
 #include "tenon/core/thoughts.h"
 
 #include <algorithm>

@@ -126,7 +126,8 @@ __device__ inline bool is_attended(const Args& a, const Pointers& p, uint32_t ro
   return static_cast<uint32_t>(p.seq_row[s + 1] - p.seq_row[s]) <= a.few_rows;
 }
 
-// A chunk of a query head of a row: each warp attends to its share of the lanes, then the block joins the warps' sums.
+// The block attends to a chunk of a query head of a row, and each warp to its share of the lanes. Then the block joins
+// the warps' sums.
 template <class C>
 __device__ __forceinline__ HeadSums attend_to_chunk(const Query& query, uint32_t head, uint32_t chunk,
                                                     const BlockSums& of_warps) {

@@ -101,8 +101,8 @@ class Seen {
 
   // The row sees lanes of so many chunks at most.
   __device__ uint32_t chunks() const { return sink_chunks_ + later_chunks_; }
-  // Calls f(Lanes&) in each warp for its lanes of the i-th chunk of which the row sees any. f may change them. The whole
-  // block calls this.
+  // Calls f(Lanes&) in each warp for its lanes of the i-th chunk of which the row sees any. f may change them. The
+  // whole block calls this.
   template <class F>
   __device__ void each(uint32_t i, F&& f) const {
     const uint32_t begin = (i < sink_chunks_ ? own_ / a_.chunk_lanes + i : later_ + i - sink_chunks_) * a_.chunk_lanes;
@@ -132,7 +132,7 @@ class Seen {
   }
 
  private:
-  // Lanes [from, to).
+  // These are lanes [from, to).
   struct Stretch {
     uint32_t from, to;
     __device__ Stretch in(const Stretch& other) const { return {max(from, other.from), min(to, other.to)}; }

@@ -128,7 +128,7 @@ static_assert(Codec<Int8Bytes> && Codec<Int4Bytes> && Codec<Int4ByChannel> && Co
 template <class C>
 inline constexpr bool kKeysByChannel = std::is_same_v<C, Int4ByChannel>;
 
-// ---- where dimensions are in decoding -----------------------------------------------------------------------------------------
+// ---- where dimensions are in decoding -------------------------------------------------------------------------------
 // Returns the dimension of an element (0 or 1) of a pair of the word that the lane has of a key's 16 bytes `piece`.
 template <Codec C>
 __device__ __forceinline__ uint32_t dim_of_key(uint32_t piece, uint32_t pair, uint32_t element) {
@@ -140,7 +140,7 @@ __device__ __forceinline__ uint32_t dim_of_value(uint32_t piece, uint32_t pair) 
   return (8 * piece + threadIdx.x % 32 / 4) * C::kPairs + pair;
 }
 
-// ---- in order -------------------------------------------------------------------------------------------------------------------
+// ---- in order -------------------------------------------------------------------------------------------------------
 // Makes fp16 of the 16 bytes of a row that hold elements: store(i, eight) gets the i-th eight of them.
 template <Codec C, class Store>
 __device__ __forceinline__ void unpack_scaled(const uint4& raw, __half scale, const Store& store) {

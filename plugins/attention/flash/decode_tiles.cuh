@@ -19,7 +19,7 @@ struct TileTokens {
   uint32_t token, from, to, end;
 };
 
-// A whole warp loads a tile with this. tile: its address in shared memory.
+// A whole warp loads a tile with this; `tile` is its address in shared memory.
 template <class L>
 concept TileLoading = requires(const L& load, uint32_t tile, const TileTokens& t) { load(tile, t); };
 
@@ -75,7 +75,7 @@ class WholeTiles {
     };
     return kv.page_cells >= kKeysOfTile && is_whole(kv.k) && is_whole(kv.v);
   }
-  // keys, values: the head's first ones in the first page. pages: the sequence's.
+  // `keys` and `values` are the head's first ones in the first page, and `pages` are the sequence's.
   __device__ __forceinline__ WholeTiles(const char* keys, const char* values, const int32_t* pages)
       : keys_(keys + threadIdx.x % 32 * 16), values_(values + threadIdx.x % 32 * 16), pages_(pages) {}
   // Loads the tile that begins with a token.
@@ -100,9 +100,9 @@ class WholeTiles {
   const int32_t* pages_;
 };
 
-// ---- codes ----------------------------------------------------------------------------------------------------------------------
-// A tile has 32 tokens, or 16 where rows are long: rows as they are stored, which lie as rows of fewer halves would, and after them
-// the tokens' scales in fp16, or the zeros and the steps of the tile's keys by channel, (D) each.
+// ---- codes ----------------------------------------------------------------------------------------------------------
+// A tile has 32 tokens, or 16 where rows are long: rows as they are stored, which lie as rows of fewer halves would,
+// and after them the tokens' scales in fp16, or the zeros and the steps of the tile's keys by channel, (D) each.
 template <uint32_t D, Codec C>
 struct CodedTile {
   static constexpr uint32_t kColumns = D / C::kEights;  // a row takes the place of so many halves

@@ -12,7 +12,7 @@
 
 namespace tenon::gguf {
 
-// Blocks of 256 weights with scales of two levels.
+// Says whether a format has blocks of 256 weights with scales of two levels.
 __host__ __device__ inline bool is_k_type(tenon_format format) {
   return format >= TENON_Q2_K && format <= TENON_Q6_K;
 }

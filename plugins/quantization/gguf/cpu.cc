@@ -31,7 +31,7 @@ Kernels kernels(Isa isa) {
 
 namespace {
 
-// nullptr, or why its matrices are not packed.
+// Returns why the matrices of a site are not packed; nullptr if they are.
 const char* obstacle(const tenon_linear& s) {
   if (!halves_are_groups(s)) return "the halves of a matrix of gate and up are no multiple of 16 rows";
   for (uint32_t i = 0; i < s.n_mats; ++i) {

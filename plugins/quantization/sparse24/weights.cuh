@@ -100,7 +100,7 @@ struct SparseNibbles : IntegerWeights<8> {
 };
 static_assert(GroupWeights<SparseNibbles>);
 
-// A format of them, with scales as GroupedFormat has them.
+// This is a format of such weights, with scales as GroupedFormat has them.
 template <GroupScales ScalesOf, uint32_t Group>
 struct SparseFormat : GroupedFormat<SparseNibbles, ScalesOf, Group, 4> {
   using Dense = GroupedFormat<SparseNibbles, ScalesOf, Group, 4>;

@@ -1,4 +1,4 @@
-// Rows to be sorted by any column, drawn or copied as text.
+// A table has rows, which are sorted by any column, drawn, or copied as text.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Table {
 };
 
 void sort_by(Table& table, size_t column, bool descending);
-// Columns by tabs, a line a row, the names in front.
+// Returns a line of names, then a line a row. Tabs stand between columns.
 std::string to_text(const Table& table);
 
 Cell text_cell(std::string text);

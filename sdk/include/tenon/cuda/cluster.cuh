@@ -31,8 +31,8 @@ struct Cluster {
     __cluster_barrier_arrive();
     __cluster_barrier_wait();
   }
-  // The same in two halves, between which a block can work, and which all threads of a warp call together. This
-  // promises nothing about memory but that what one block no longer reads another may write.
+  // These do the same in two halves, between which a block can work. All threads of a warp call each together. They
+  // promise nothing about memory but that what one block no longer reads another may write.
   __device__ void arrive() const { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
   __device__ void wait() const { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
   __device__ uint32_t num_blocks() const { return __clusterSizeInBlocks(); }

@@ -41,7 +41,7 @@ __host__ __device__ inline MatvecLayout matvec_layout(uint32_t k, uint32_t rows,
 template <PackedFormat F, uint32_t kTiles>
 class SegmentWalk {
  public:
-  // first, last: the block's tiles, last excluded; segments: of a tile.
+  // The block has tiles [first, last), and a tile has so many `segments`.
   __device__ SegmentWalk(uint32_t first, uint32_t last, uint32_t segments, uint32_t warp)
       : tile_(warp < segments ? first : last), last_(last), segments_(segments), warp_(warp), segment_(warp) {}
   __device__ __forceinline__ bool more() const { return tile_ < last_; }
@@ -66,11 +66,11 @@ class WeightFeed {
   using Ring = WarpRing<F::kSegmentBytes, kTiles>;
 
  public:
-  // segments: of a tile.
+  // A tile has so many `segments`.
   __device__ __forceinline__ WeightFeed(const Ring& ring, const SegmentWalk<F, kTiles>& walk, uint32_t segments)
       : ring_(ring), walk_(walk), tile_bytes_(size_t{segments} * F::kSegmentBytes) {}
   __device__ __forceinline__ size_t tile_bytes() const { return tile_bytes_; }
-  // Fills the ring's stages. weights: the first tile of the matrix.
+  // Fills the ring's stages; `weights` is the first tile of the matrix.
   __device__ __forceinline__ void prime(const uint8_t* weights, uint32_t stages) {
 #pragma unroll 1
     for (uint32_t s = 0; s < stages && walk_.more(); ++s, walk_.advance()) {

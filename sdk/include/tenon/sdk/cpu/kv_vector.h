@@ -61,8 +61,8 @@ constexpr size_t kv_byte(uint32_t element) {
   return kCodec == TENON_U8 ? element / 2 : size_t{element} * kElementBytes<kCodec>;
 }
 
-// Returns the elements [element, element + n) of a row, from a multiple of N on; the other lanes are 0. scale: of their
-// cell and head, for codecs that have scales.
+// Returns the elements [element, element + n) of a row, from a multiple of N on; the other lanes are 0. `scale` is
+// that of their cell and head, for codecs that have scales.
 template <uint32_t kCodec, uint32_t N>
 [[gnu::always_inline]] inline Floats<N> decode_kv(const void* row, uint32_t element, uint32_t n, float scale) {
   const auto* from = static_cast<const uint8_t*>(row) + kv_byte<kCodec>(element);
@@ -94,7 +94,7 @@ inline __m128i to_bf16(Floats<8> x) {
   return _mm_packus_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
 }
 
-// Multiples of the scale as KvI8::encode rounds them, by an addition. The lower eight bytes count.
+// Returns multiples of the scale as KvI8::encode rounds them, by an addition. The lower eight bytes count.
 inline __m128i to_i8(Floats<8> x) {
   const __m256 rounder = _mm256_set1_ps(KvI8::kRounder);
   const __m256 most = _mm256_set1_ps(KvI8::kMost), least = _mm256_set1_ps(-KvI8::kMost);
@@ -105,7 +105,7 @@ inline __m128i to_i8(Floats<8> x) {
   return _mm_packs_epi16(words, words);
 }
 
-// Multiples of the scale as KvI4::encode rounds them; a byte has two codes. The lower four bytes count.
+// Returns multiples of the scale as KvI4::encode rounds them; a byte has two codes. The lower four bytes count.
 inline __m128i to_i4(Floats<8> x) {
   const __m256 rounder = _mm256_set1_ps(KvI8::kRounder);
   const __m256 most = _mm256_set1_ps(KvI4::kMost - 1), least = _mm256_set1_ps(-KvI4::kMost);
@@ -118,7 +118,7 @@ inline __m128i to_i4(Floats<8> x) {
   return _mm_packus_epi16(pairs, pairs);
 }
 
-// Multiples of the scale as KvF8::encode rounds them. The lower eight bytes count.
+// Returns multiples of the scale as KvF8::encode rounds them. The lower eight bytes count.
 inline __m128i to_f8(Floats<8> x) {
   const __m256i bits = _mm256_castps_si256(x.v), magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
   const __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80));
@@ -136,7 +136,7 @@ inline __m128i to_f8(Floats<8> x) {
 }
 
 // It is the inverse of decode_kv(): elements [element, element + n) of a row, from a multiple of 8 on, get the first n
-// lanes of x. unit: the scale of their cell and head in every lane, for codecs that have scales.
+// lanes of x. `unit` has the scale of their cell and head in every lane, for codecs that have scales.
 template <uint32_t kCodec>
 [[gnu::always_inline]] inline void encode_kv(void* row, uint32_t element, uint32_t n, Floats<8> x, Floats<8> unit) {
   const __m128i bits = kCodec == TENON_F16      ? to_half(x)
