@@ -1,5 +1,6 @@
-// A checked build looks at this: that views stay within their tensors, and that no two tensors that are alive together
-// share a byte. Each function returns the first problem in words, or "".
+// A checked build looks at plans: tensors stay within what they were cut from, their storage or the arena; no two that
+// are alive together share a byte; and no op writes to a view whose own elements do. A function that looks returns the
+// first problem in words, or "".
 #include "checks.h"
 
 #include <algorithm>
