@@ -14,10 +14,10 @@ namespace tenon::calibrated {
 //   f32 (k, k)   sums of x_i x_j, i <= j; below the diagonal lies anything
 //   f64 (k)      sums of |x_i|
 //   f64          rows
-inline uint64_t moments_bytes(uint64_t k) {
+constexpr uint64_t moments_bytes(uint64_t k) {
   return k * k * sizeof(float) + (k % 2) * sizeof(float) + (k + 1) * sizeof(double);
 }
-inline uint64_t magnitudes_offset(uint64_t k) {
+constexpr uint64_t magnitudes_offset(uint64_t k) {
   return k * k * sizeof(float) + (k % 2) * sizeof(float);
 }
 
