@@ -18,6 +18,10 @@ uint64_t now() {
   return static_cast<uint64_t>(std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1));
 }
 
+uint32_t steps_under_way(Engine& engine) {
+  return (engine.pipeline().device().flags & TENON_DEVICE_WALKS) != 0 ? 0 : 1;
+}
+
 // Nobody watches any more, whatever ended the run.
 class Watching {
  public:
@@ -42,13 +46,15 @@ struct OpBench::Steps {
   std::vector<profiler::StepEnds> ends;
 };
 
+// On a device with queues the first step after the prompts is under way when these have been read: `begin` is for those
+// after it.
 void OpBench::decode(Engine& engine, const std::vector<std::vector<int32_t>>& prompts, uint32_t steps,
                      const std::function<void()>& begin) {
   std::vector<Request> requests(prompts.size());
   size_t read = 0;
   for (size_t i = 0; i < prompts.size(); ++i) {
     requests[i].tokens = prompts[i];
-    requests[i].max_new_tokens = steps + 1;
+    requests[i].max_new_tokens = steps + 1 + steps_under_way(engine);
     requests[i].ignore_end = true;
     requests[i].cancel = cancel_;
     requests[i].on_prompt = [&](uint32_t done, uint32_t total) {
@@ -82,6 +88,7 @@ OpBench::Steps OpBench::by_kernels(Engine& engine, const std::vector<std::vector
     watching.reset();
     launched = recorder_->stop();
   }
+  if (program == nullptr) throw Error(ErrorCode::kUsage, "--ops: no step came that could be watched");
   const profiler::KernelNames names = profiler::kernels_by_op(launched, program->ops().size());
   decode(engine, prompts, steps, [&] {
     pipeline.watch({});
@@ -133,7 +140,7 @@ OpReport OpBench::measure(Engine& engine, const Size& size, const Prompts& make_
     report.clock = walks ? "the host's clock" : "CUPTI's records of the kernels";
     report.steps = times.steps;
     // After the prompt, step i attends to it, to the i tokens before and to its own.
-    report.context = prompt_tokens + skip + (times.steps - 1) / 2.0 + 1;
+    report.context = prompt_tokens + steps_under_way(engine) + skip + (times.steps - 1) / 2.0 + 1;
     report.groups = profiler::group_ops(seen.program->ops(), times, size.batch, size.batch * report.context);
     report.between_us = times.between_us;
     report.step_us = times.step_us;

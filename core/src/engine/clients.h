@@ -9,10 +9,11 @@
 namespace tenon {
 
 struct Client {
-  uint64_t number = 0;    // tenon_sequence.client
-  uint64_t served = 0;    // steps have computed so many tokens of its requests
-  uint64_t since = 0;     // the step that last gave rows to one of them, or before which the first of them came
-  uint32_t requests = 0;  // so many of them are there
+  uint64_t number = 0;  // tenon_sequence.client
+  uint64_t served = 0;  // steps have computed so many tokens of its requests, and the one that is under way, where the
+  uint64_t under_way = 0;  // one after it is planned meanwhile, will have computed so many more
+  uint64_t since = 0;      // the step that last gave rows to one of them, or before which the first of them came
+  uint32_t requests = 0;   // so many of them are there
 };
 
 // Thread: the one that steps.

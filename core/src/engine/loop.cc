@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "tenon/core/error.h"
 #include "tenon/sdk/told.h"
@@ -25,19 +26,23 @@ Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, Options o
       clock_(std::move(options.clock)),
       rests_(pipeline.one_row_programs(), options.rest_steps) {
   const uint32_t slots = pipeline_.sequences(), rows = pipeline_.max_rows();
-  for (auto* v : {&batch_.token, &batch_.position, &batch_.slot, &batch_.parent, &batch_.out_row, &batch_.mask}) {
-    v->reserve(rows);
+  for (StepBatch* batch : {&batch_, &next_batch_}) {
+    for (auto* v :
+         {&batch->token, &batch->position, &batch->slot, &batch->parent, &batch->out_row, &batch->mask, &batch->from}) {
+      v->reserve(rows);
+    }
+    batch->seq_slot.reserve(slots);
+    batch->seq_row.reserve(slots + 1);
+    batch->kv_len.assign(slots, 0);
+    batch->fill_mask = [this](int32_t number, std::span<uint32_t> bits) {
+      masked_[static_cast<size_t>(number)]->mask(bits);
+    };
   }
-  batch_.fill_mask = [this](int32_t number, std::span<uint32_t> bits) {
-    masked_[static_cast<size_t>(number)]->mask(bits);
-  };
   masked_.reserve(slots);
-  batch_.seq_slot.reserve(slots);
-  batch_.seq_row.reserve(slots + 1);
-  batch_.kv_len.assign(slots, 0);
   running_.reserve(slots);
   members_.reserve(slots);
   shares_.reserve(slots);
+  next_shares_.reserve(slots);
   newest_.reserve(slots);
   broken_.reserve(slots);
   chosen_.reserve(1 + pipeline_.draft_tokens());
@@ -90,8 +95,10 @@ std::shared_ptr<const SavedSequence> Loop::saved(const Sequence& s) {
 void Loop::hand_over(Sequence& s) {
   end_rest(s);
   if (trace_ != nullptr) trace_->ended(pipeline_.track(), s, pipeline_.last_step());
-  for (Share& share : shares_) {
-    if (share.sequence == &s) share.sequence = nullptr;
+  for (std::vector<Share>* shares : {&shares_, &next_shares_}) {
+    for (Share& share : *shares) {
+      if (share.sequence == &s) share.sequence = nullptr;
+    }
   }
   std::shared_ptr<const SavedSequence> kept;
   std::exception_ptr not_saved;
@@ -140,13 +147,16 @@ void Loop::dismiss() {
   }
 }
 
-// An error of the step ends those that take part; one of its planning ends all.
+// An error of the step ends those that take part in it, or in the step that was planned beside it; one of its planning
+// ends all.
 void Loop::fail(const std::exception_ptr& error, bool planned) {
   if (planned) {
-    for (const Share& share : shares_) {
-      if (share.sequence == nullptr) continue;
-      share.sequence->doubtful = true;
-      share.sequence->fail(error);
+    for (const std::vector<Share>* shares : {&shares_, &next_shares_}) {
+      for (const Share& share : *shares) {
+        if (share.sequence == nullptr) continue;
+        share.sequence->doubtful = true;
+        share.sequence->fail(error);
+      }
     }
   } else {
     for (const auto& s : sequences_) s->fail(error);
@@ -160,14 +170,20 @@ bool Loop::step() {
   dismiss();
   bool planned = false;
   try {
+    if (ahead_ && next_ready_) {
+      take_next();
+    } else if (ahead_) {
+      move_batch_on();
+    }
+    next_ready_ = false;
+    next_shares_.clear();
     const bool all_ended =
         std::all_of(shares_.begin(), shares_.end(), [](const Share& share) { return share.sequence == nullptr; });
-    if (ahead_ && !all_ended) {
+    ahead_ = ahead_ && !all_ended;
+    if (ahead_) {
       planned = true;
-      move_batch_on();
       run();
     } else if (!sequences_.empty()) {
-      ahead_ = false;
       planned = plan();
       if (planned) {
         fill_batch();
@@ -185,14 +201,17 @@ bool Loop::step() {
 
 void Loop::add_rows(Sequence& s, uint32_t rows) {
   const auto first_row = static_cast<int32_t>(batch_.token.size());
-  const uint32_t newest = s.uncached() - 1;  // from that row on, logits are wanted
+  const uint32_t cached = s.cached_then();
+  const uint32_t newest = s.tokens_then() - cached - 1;  // from that row on, logits are wanted
   for (uint32_t i = 0; i < rows; ++i) {
     const auto row = first_row + static_cast<int32_t>(i);
     // A draft follows another one or the newest token; everything before is a chain.
     const int32_t back = i <= newest ? 1 : static_cast<int32_t>(i - newest - 1) - s.parents[i - newest - 1];
-    batch_.token.push_back(i <= newest ? s.tokens()[s.kv_len + i] : s.drafts[i - newest - 1]);
+    const bool comes = i <= newest && cached + i == s.tokens().size();  // the step that is under way chooses it
+    batch_.token.push_back(comes ? 0 : i <= newest ? s.tokens()[cached + i] : s.drafts[i - newest - 1]);
+    if (plans_next_) batch_.from.push_back(comes ? s.next_out_row : -1);
     batch_.parent.push_back(i == 0 ? -1 : row - back);
-    batch_.position.push_back(i == 0 ? static_cast<int32_t>(s.kv_len)
+    batch_.position.push_back(i == 0 ? static_cast<int32_t>(cached)
                                      : batch_.position[static_cast<size_t>(row - back)] + 1);
     batch_.slot.push_back(static_cast<int32_t>(s.slot));
     if (i < newest || !s.chooses()) continue;
@@ -203,14 +222,14 @@ void Loop::add_rows(Sequence& s, uint32_t rows) {
   batch_.pool = batch_.pool || s.embeds();
   batch_.seq_slot.push_back(static_cast<int32_t>(s.slot));
   batch_.seq_row.push_back(first_row + static_cast<int32_t>(rows));
-  batch_.kv_len[s.slot] = static_cast<int32_t>(s.kv_len);
-  if (s.phase == TENON_SEQUENCE_GENERATES) {
+  batch_.kv_len[s.slot] = static_cast<int32_t>(cached);
+  if (s.phase_then() == TENON_SEQUENCE_GENERATES) {
     batch_.drafted += rows - 1;
     return;
   }
   ++batch_.prompts;
   batch_.prompt_rows += rows;
-  stats_.recomputed += std::min(rows, s.most_cached - std::min(s.most_cached, s.kv_len));
+  stats_.recomputed += std::min(rows, s.most_cached - std::min(s.most_cached, cached));
 }
 
 void Loop::fill_batch() {
@@ -232,6 +251,13 @@ void Loop::move_batch_on() {
     for (size_t row = first; row < end; ++row) batch_.position[row] += newest_[i].accepted;
     batch_.kv_len[static_cast<size_t>(batch_.seq_slot[i])] = batch_.position[first];
   }
+}
+
+// Makes the batch that was planned beside the step before it the one at hand; its tokens are known by now.
+void Loop::take_next() {
+  std::swap(shares_, next_shares_);
+  std::swap(batch_, next_batch_);
+  batch_.from.clear();
 }
 
 // Says whether the step has one row of each of its sequences, which all
@@ -258,13 +284,17 @@ bool Loop::certain_to_go_on() const {
 void Loop::run() {
   step_begin_ = clock_();
   const uint64_t before = stats_.new_tokens;
+  stats_.rested += resting();
   StepResult result;
-  const Status status = pipeline_.step(
-      batch_, result, [this] { return certain_to_go_on(); }, [this](const StepResult& given) { return give(given); });
-  ahead_ = result.ahead;
+  ahead_ = false;
+  const StepAhead ahead{.goes_on = [this] { return certain_to_go_on(); }, .next = [this] { return plan_next(); }};
+  const Status status = pipeline_.step(batch_, result, ahead, [this](const StepResult& given) { return give(given); });
+  forget_expected();
   if (!status.ok()) throw Error(status.code(), status.message());
+  ahead_ = result.ahead;
   account(std::chrono::duration<double>(clock_() - step_begin_).count(), stats_.new_tokens - before);
   end_broken();
+  if (plan_error_) fail(std::exchange(plan_error_, nullptr), false);
 }
 
 // Ends the sequences whose numbers are not finite. All others have what the step gave them by then,
@@ -285,6 +315,10 @@ std::string_view Loop::give(const StepResult& result) {
   text_.clear();
   newest_.clear();
   broken_.clear();
+  for (size_t row = 0; next_ready_ && row < next_batch_.from.size(); ++row) {
+    const int32_t from = next_batch_.from[row];
+    if (from >= 0) next_batch_.token[row] = result.next[static_cast<size_t>(from)];
+  }
   const size_t vocab = pipeline_.model().vocab;
   size_t out = 0;
   for (size_t i = 0; i < shares_.size(); ++i) {
@@ -300,7 +334,7 @@ std::string_view Loop::give(const StepResult& result) {
     }
     newest_.push_back({chosen_.empty() ? -1 : chosen_.back().token, survivors});
     Sequence* s = shares_[i].sequence;
-    if (s == nullptr) continue;
+    if (s == nullptr || s->done()) continue;  // it may have been cancelled since the step was launched
     const uint32_t cached = s->kv_len;
     const auto broken = std::find_if(chosen_.begin(), chosen_.end(), [](const Chosen& c) { return c.token < 0; });
     try {
@@ -367,7 +401,6 @@ void Loop::account(double seconds, uint64_t new_tokens) {
   ++stats_.steps;
   stats_.drafted += batch_.drafted;
   stats_.prompt_tokens += batch_.prompt_rows;
-  stats_.rested += resting();
   if (batch_.prompts > 0) {
     stats_.prompt_seconds += seconds;
   } else {

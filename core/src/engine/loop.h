@@ -7,6 +7,8 @@
 // its newest token. Such a step is always taken as it is, whoever came meanwhile; the rows of sequences that have ended
 // go to nobody. So the scheduler is asked again one step later, and nothing that the device has done is undone. It is
 // launched shortly before the one before it ends (launch_time.h), so whoever comes until then does not wait for it.
+// Where prompts are read, or somebody comes, the next step is planned as it will be when the one under way has ended
+// (plan_next()): who generates then has one token more, which the device takes by itself.
 //
 // Where that makes more tokens a second, some sequences that generate rest (rests.h).
 #pragma once
@@ -75,6 +77,7 @@ class Loop {
   void fill_batch();
   void add_rows(Sequence& s, uint32_t rows);
   void move_batch_on();
+  void take_next();
   bool certain_to_go_on() const;
   void run();
   std::string_view give(const StepResult& result);
@@ -90,11 +93,18 @@ class Loop {
 
   // These are in plan.cc.
   bool plan();
+  const StepBatch* plan_next();
+  bool can_plan_next() const;
+  bool anybody_can_run() const;
+  void expect();
+  void forget_expected();
   bool list();
   void describe();
   Scheduler::Room room() const;
   void draft(Sequence& s);
   void begin_round();
+  bool may_rest(std::span<const tenon_share> shares) const;
+  bool somebody_would_rest(std::span<const tenon_share> shares) const;
   void choose_resting(std::span<const tenon_share> shares);
   size_t resting() const;
   void end_rest(Sequence& s) const;
@@ -124,11 +134,18 @@ class Loop {
   std::vector<uint32_t> free_slots_;
   bool changed_ = false;  // somebody came or left since the scheduler was asked
 
-  // These are of the step that is planned, or launched ahead.
+  // These are of the step that is planned, or launched ahead with the same sequences.
   std::vector<Share> shares_;
   StepBatch batch_;
-  bool round_ = false;  // the draft model makes all of its drafts
-  bool ahead_ = false;  // it is under way on the device
+  // These are of the step that is planned while another one is under way.
+  std::vector<Share> next_shares_;
+  StepBatch next_batch_;
+  std::exception_ptr plan_error_;
+  bool plans_next_ = false;  // nobody may lose a place meanwhile
+  bool blocked_ = false;     // somebody would have to
+  bool next_ready_ = false;  // it is planned, and launched if ahead_ says so
+  bool round_ = false;       // the draft model makes all of its drafts
+  bool ahead_ = false;       // it is under way on the device
   struct Newest {
     int32_t token, accepted;  // the last chosen token; rows that survived
   };

@@ -22,7 +22,7 @@ constexpr uint32_t kFruitlessPlans = 4;
 bool Loop::list() {
   listed_.clear();
   for (Sequence* s : running_) {
-    if (!s->sits_out && !s->done()) listed_.push_back(s);
+    if (!s->sits_out && !s->done() && !s->certain_to_end) listed_.push_back(s);
   }
   for (const auto& s : sequences_) {
     if (s->phase == TENON_SEQUENCE_WAITS && !s->sits_out && !s->done()) listed_.push_back(s.get());
@@ -38,13 +38,13 @@ void Loop::describe() {
     e.h = {sizeof(tenon_sequence), 1, 0};
     e.id = s->id;
     e.age = steps_ - s->joined_at;
-    e.phase = s->phase;
+    e.phase = s->phase_then();
     e.priority = s->request().priority;
     e.client = s->client->number;
-    e.client_served = s->client->served;
+    e.client_served = s->client->served + s->client->under_way;
     e.client_waits = steps_ - s->client->since;
-    e.tokens = static_cast<uint32_t>(s->tokens().size());
-    e.cached = s->kv_len;
+    e.tokens = s->tokens_then();
+    e.cached = s->cached_then();
     e.pending = s->pending();
     if (s->phase != TENON_SEQUENCE_WAITS || free_slots_.empty()) continue;
     const Pipeline::Found found = beginning(*s);
@@ -191,8 +191,12 @@ uint32_t Loop::make_room(uint32_t index, uint32_t rows) {
   Sequence& s = *listed_[index];
   const uint32_t loaded = s.loads ? static_cast<uint32_t>(s.request().begin_from->tokens().size()) : 0;
   while (true) {
-    const Status status = pipeline_.reserve(s.slot, std::max(s.kv_len + rows, loaded));
+    const Status status = pipeline_.reserve(s.slot, std::max(s.cached_then() + rows, loaded));
     if (status.ok()) return rows;
+    if (plans_next_) {
+      blocked_ = true;
+      return 0;
+    }
     if (status.code() == ErrorCode::kMemory && s.phase == TENON_SEQUENCE_GENERATES && rows > 1) {
       rows = 1;
       continue;
@@ -233,7 +237,7 @@ void Loop::admit(Sequence& s) {
 
 void Loop::place(uint32_t index, uint32_t rows) {
   Sequence& s = *listed_[index];
-  if (s.sits_out || s.rest.rests) return;  // it may have been pre-empted for a share before this one
+  if (s.sits_out || s.rest.rests || blocked_) return;  // it may have been pre-empted for a share before this one
   if (s.phase == TENON_SEQUENCE_WAITS) {
     if (free_slots_.empty()) return;
     s.sits_out = computed_by_another(s);
@@ -254,14 +258,21 @@ size_t Loop::resting() const {
 
 // Somebody may rest if the step is to have one row of every sequence that has a slot, and nothing but tokens is wanted
 // of it: a chunk of a prompt waits for nobody, and masks and logits make the host's work a part of the step's time.
+bool Loop::may_rest(std::span<const tenon_share> shares) const {
+  return pipeline_.draft_tokens() == 0 && std::all_of(shares.begin(), shares.end(), [&](const tenon_share& share) {
+           const Sequence& s = *listed_[share.sequence];
+           return s.phase_then() == TENON_SEQUENCE_GENERATES && !s.matcher && !s.request().logprobs;
+         });
+}
+
+bool Loop::somebody_would_rest(std::span<const tenon_share> shares) const {
+  const auto members = static_cast<uint32_t>(shares.size());
+  return rests_.are_on() && may_rest(shares) && rests_.rows_for(members) != members;
+}
+
 void Loop::choose_resting(std::span<const tenon_share> shares) {
   if (!rests_.are_on()) return;
-  const auto wants_tokens_alone = [&](const tenon_share& share) {
-    const Sequence& s = *listed_[share.sequence];
-    return s.phase == TENON_SEQUENCE_GENERATES && !s.matcher && !s.request().logprobs;
-  };
-  if (pipeline_.draft_tokens() > 0 || shares.size() != running_.size() ||
-      !std::all_of(shares.begin(), shares.end(), wants_tokens_alone)) {
+  if (shares.size() != running_.size() || !may_rest(shares)) {
     for (Sequence* s : running_) end_rest(*s);
     return;
   }
@@ -304,18 +315,22 @@ void Loop::begin_round() {
 // Fills shares_. Says whether there is a step to run: none if all who were to take part have ended or given up their
 // place. Throws Error where nothing can go on.
 bool Loop::plan() {
-  changed_ = false;
+  changed_ = blocked_ = false;
   ++steps_;
   shares_.clear();
   for (Sequence* s : running_) draft(*s);
   for (const auto& s : sequences_) s->sits_out = false;
   while (shares_.empty() && list()) {
+    if (plans_next_ && !anybody_can_run()) return false;
     const Scheduler::Answer answer = scheduler_.next(entries_, room());
+    if (plans_next_ && (!answer.preempted.empty() || somebody_would_rest(answer.shares))) return false;
     if (!answer.preempted.empty()) preempt(answer);
-    choose_resting(answer.shares);
+    if (!plans_next_) choose_resting(answer.shares);
     for (const tenon_share& share : answer.shares) place(share.sequence, share.rows);
     std::erase_if(shares_, [](const Share& share) { return share.sequence->phase == TENON_SEQUENCE_WAITS; });
+    if (plans_next_) return !blocked_ && !shares_.empty();
   }
+  if (plans_next_) return false;
   if (!shares_.empty()) {
     begin_round();
     fruitless_ = 0;
@@ -327,6 +342,83 @@ bool Loop::plan() {
                                         std::to_string(sequences_.size()) + " wait for room in the cache");
   }
   return false;
+}
+
+// ---- the step after the one that is under way -------------------------------------------------------------------------
+
+// The host has a hand in what a step with a grammar, with log probabilities or with an embedding does, or in what comes
+// after it; drafts are made of the newest token. Rests follow from measured times, and are left as they are.
+bool Loop::can_plan_next() const {
+  return pipeline_.draft_tokens() == 0 && resting() == 0 &&
+         std::none_of(sequences_.begin(), sequences_.end(), [](const std::unique_ptr<Sequence>& s) {
+           const bool loads = s->loads || (s->phase == TENON_SEQUENCE_WAITS && s->request().begin_from);
+           return s->matcher || s->request().logprobs || s->embeds() || loads;
+         });
+}
+
+// Says whether one of those that are listed has a slot or can have one.
+bool Loop::anybody_can_run() const {
+  return !free_slots_.empty() || std::any_of(listed_.begin(), listed_.end(),
+                                             [](const Sequence* s) { return s->phase != TENON_SEQUENCE_WAITS; });
+}
+
+// Notes what the step that is under way will bring to its sequences.
+void Loop::expect() {
+  size_t out = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    int32_t chosen = -1;
+    for (; out < batch_.out_row.size() && batch_.out_row[out] < batch_.seq_row[i + 1]; ++out) {
+      chosen = static_cast<int32_t>(out);
+    }
+    Sequence* s = shares_[i].sequence;
+    if (s == nullptr) continue;
+    s->under_way = shares_[i].rows;
+    s->client->under_way += shares_[i].rows;
+    s->next_out_row = chosen;
+    const bool whole = s->uncached() == shares_[i].rows;
+    s->certain_to_end =
+        whole && (chosen < 0 || s->tokens_left() <= 1 || s->tokens_then() >= pipeline_.longest_sequence());
+  }
+}
+
+void Loop::forget_expected() {
+  for (const auto& s : sequences_) {
+    s->under_way = 0;
+    s->client->under_way = 0;
+    s->next_out_row = -1;
+    s->certain_to_end = false;
+  }
+}
+
+// Plans the step after the one that is under way, with whoever has come until now; returns its batch, or nullptr where
+// only the result of this one says how to go on. Whom the plan admits keeps the slot then.
+const StepBatch* Loop::plan_next() {
+  try {
+    welcome();
+    if (!can_plan_next()) return nullptr;
+    expect();
+    std::swap(shares_, next_shares_);
+    std::swap(batch_, next_batch_);
+    plans_next_ = true;
+    next_ready_ = plan();
+    if (next_ready_) fill_batch();
+  } catch (...) {  // the step that is under way has to be read before anything ends
+    plan_error_ = std::current_exception();
+    next_ready_ = false;
+  }
+  if (plans_next_) {
+    plans_next_ = false;
+    std::swap(shares_, next_shares_);
+    std::swap(batch_, next_batch_);
+    if (!next_ready_) {
+      next_shares_.clear();
+      --steps_;
+    }
+  }
+  // Whoever sat out, since another one is about to compute the same, is asked for again.
+  changed_ = changed_ || !next_ready_ ||
+             std::any_of(sequences_.begin(), sequences_.end(), [](const auto& s) { return s->sits_out; });
+  return next_ready_ ? &next_batch_ : nullptr;
 }
 
 }  // namespace tenon

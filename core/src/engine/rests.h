@@ -5,8 +5,8 @@
 // An example: programs of 64 and 96 rows take 4.05 and 4.76 ms. 64 sequences make 15.8 tokens in a millisecond and 65
 // of them 13.7, so one rests. 80 make 16.8, so nobody does.
 //
-// Who rests stays so for a turn of several steps, since a step with other rows waits on a device with queues until the
-// host has read the one before it. In the next turn others rest: of the lowest priority first, then those whose last
+// Who rests stays so for a turn of several steps, since rests are chosen by the times of steps that have been read, and a
+// step after which that happens is not followed at once on a device with queues. In the next turn others rest: of the lowest priority first, then those whose last
 // rest is the longest ago. Whoever comes is at the end of that line. Whoever rests runs in the next turn, unless fewer
 // run than have to rest, so nobody is held up for long.
 //

@@ -61,7 +61,12 @@ class Sequence {
   // So many of the first tokens a saved sequence has, which the request begins from.
   uint32_t saved_tokens() const;
   uint32_t uncached() const { return static_cast<uint32_t>(tokens_.size()) - kv_len; }
-  uint32_t pending() const { return uncached() + static_cast<uint32_t>(drafts.size()); }
+  // These are as of the end of the step that is under way, where the one after it is planned meanwhile.
+  uint32_t cached_then() const { return kv_len + under_way; }
+  uint32_t tokens_then() const { return static_cast<uint32_t>(tokens_.size()) + (expects_token() ? 1 : 0); }
+  uint32_t phase_then() const { return expects_token() ? uint32_t{TENON_SEQUENCE_GENERATES} : phase; }
+  uint32_t pending() const { return tokens_then() - cached_then() + static_cast<uint32_t>(drafts.size()); }
+  bool expects_token() const { return next_out_row >= 0; }
   Result take_result();
 
   uint64_t id = 0;  // the ticket's, and the trace's
@@ -75,6 +80,9 @@ class Sequence {
   uint32_t phase = TENON_SEQUENCE_WAITS;
   uint32_t slot = 0;             // unless it waits
   uint32_t kv_len = 0;           // tokens in the cache
+  uint32_t under_way = 0;        // the step that is under way brings so many more
+  int32_t next_out_row = -1;     // and a token, which is chosen for this one of its out rows; -1: it brings none
+  bool certain_to_end = false;   // with that step
   uint32_t most_cached = 0;      // the largest kv_len so far: what is below it and not in the cache is computed again
   std::vector<int32_t> drafts;   // proposed after the last token
   std::vector<int32_t> parents;  // by draft: which draft it follows, or -1: the last token

@@ -240,12 +240,14 @@ void Pipeline::Impl::record() {
   }
   launch_times.resize(programs.size());
   if (finds() || options.load_sessions) remembering = record_remembering(shared, largest);
+  taking = record_taking(shared, largest);
 }
 
 std::vector<Program*> Pipeline::Impl::all_programs() const {
   std::vector<Program*> all;
   for (const StepProgram& p : programs) all.push_back(p.program.get());
   if (remembering) all.push_back(remembering.get());
+  if (taking) all.push_back(taking.get());
   return all;
 }
 
@@ -294,6 +296,9 @@ std::unique_ptr<Pipeline> Pipeline::build(const PipelineConfig& config, Registry
   if (options.masks) impl.masks.declare(impl.storages, pipeline->max_out_rows(true), impl.target.info().vocab);
   if (impl.draft_model) impl.draft_state.declare(impl.storages, impl.shapes[impl.round], impl.state);
   declare_samplers(impl.samplers, impl.shapes.front().slots, impl.target.info().vocab, impl.storages);
+  if (impl.context.queues())
+    impl.staged =
+        impl.storages.add("step/started", MemoryKind::kPinned, impl.start_bytes() * impl.shapes.front().slots);
   impl.record();
   impl.make_plan();
   if (options.load_sessions || options.save_sessions)

@@ -1,5 +1,7 @@
 #include "context.h"
 
+#include <cstring>
+
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 
@@ -80,6 +82,12 @@ Status Context::copy(void* dst, const void* src, uint64_t bytes) const {
   Call call(device_, "copy");
   if (device().copy(device().self, queue_, dst, src, bytes, call.why()) == TENON_OK) return {};
   return Status::error(ErrorCode::kPlugin, device_.id() + ": copy: " + call.text());
+}
+
+void Context::copy_staged(void* dst, const void* src, uint64_t bytes, std::byte* staged) const {
+  if (queues() && src != nullptr) src = std::memcpy(staged, src, bytes);
+  const Status status = copy(dst, src, bytes);
+  if (!status.ok()) throw Error(status.code(), status.message());
 }
 
 void Context::copy_now(void* dst, const void* src, uint64_t bytes) const {

@@ -67,6 +67,9 @@ class Context {
 
   // Enqueues a copy after what is there; src may be nullptr: zeros. What it reads must stay until the copy is done.
   Status copy(void* dst, const void* src, uint64_t bytes) const;
+  // Enqueues a copy of what is put into `staged` first, which must stay as it is until the copy is done; a device that
+  // walks needs no such place. Throws Error(kPlugin).
+  void copy_staged(void* dst, const void* src, uint64_t bytes, std::byte* staged) const;
   // The copy is done when this returns. Throws Error(kPlugin).
   void copy_now(void* dst, const void* src, uint64_t bytes) const;
   // Returns when all that was enqueued is done. Throws Error.

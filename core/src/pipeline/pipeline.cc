@@ -13,7 +13,7 @@
 namespace tenon {
 
 void StepBatch::clear() {
-  for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row, &mask}) v->clear();
+  for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row, &mask, &from}) v->clear();
   prompts = prompt_rows = drafted = 0;
   round = pool = false;
 }
@@ -131,12 +131,20 @@ std::optional<Pipeline::ReadRate> Pipeline::read_rate() const {
   return rate;
 }
 
+// The device may still run a step meanwhile. What is enqueued here comes after it; a slot's place in pinned memory may be
+// written again before it was read, since what is read then is enqueued once more.
+void Pipeline::Impl::start(uint32_t slot, uint64_t seed, std::span<const Override> overrides) {
+  std::byte* own = staged ? static_cast<std::byte*>(storages[*staged].address) + slot * start_bytes() : nullptr;
+  if (ahead_pending) ahead_token.clear();  // nobody wants that step any more, least of all who gets the same rows
+  const uint32_t key[4] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U), 0, 0};
+  state.set_key(slot, key, own);
+  start_samplers(samplers, slot, overrides, own == nullptr ? nullptr : own + kKeyBytes, storages, context);
+}
+
 void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,
                               std::span<const int32_t> cached) {
   impl_->context.enter();
-  start_samplers(impl_->samplers, slot, overrides, impl_->storages, impl_->context);
-  const uint32_t key[4] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U), 0, 0};
-  impl_->state.set_key(slot, key);
+  impl_->start(slot, seed, overrides);
   const Status status = impl_->remember(slot, cached);
   if (!status.ok()) throw Error(status.code(), status.message());
 }

@@ -48,15 +48,20 @@ struct Pipeline::Impl {
   Status publish_caches() const;
   Status launch(const StepBatch& batch);
   Status run(const StepBatch& batch);
-  Status launch_ahead(const StepBatch& batch);
+  Status launch_moved(const StepBatch& batch);
+  Status launch_next(const StepBatch& next);
+  Status launch_ahead(const StepBatch& batch, const StepAhead& ahead);
   bool is_ahead(const StepBatch& batch) const;
   Status drop_ahead();
   void expect_ahead(const StepBatch& batch, const StepResult& result);
   Status read(const StepBatch& batch, StepResult& result);
   Status check_chosen(const StepResult& result) const;
-  Status step(const StepBatch& batch, const GoesOn& goes_on, StepResult& result);
-  bool wants_ahead(const StepBatch& batch, const GoesOn& goes_on);
+  Status step(const StepBatch& batch, const StepAhead& ahead, StepResult& result);
   LaunchTime& launch_time() { return launch_times[static_cast<size_t>(running - programs.data())]; }
+  // These are in pipeline.cc. What a sequence begins with is its key and its samplers' records.
+  uint64_t start_bytes() const { return kKeyBytes + staged_bytes(samplers); }
+  void start(uint32_t slot, uint64_t seed, std::span<const Override> overrides);
+  static constexpr uint64_t kKeyBytes = 4 * sizeof(uint32_t);
   // This is in remembering.cc.
   Status remember(uint32_t slot, std::span<const int32_t> tokens);
   // This is in explain.cc.
@@ -91,8 +96,10 @@ struct Pipeline::Impl {
   StepState state;
   StepMasks masks;
   DraftState draft_state;
+  std::optional<uint32_t> staged;  // the storage of what sequences begin with, by slot, on devices with queues
   std::optional<uint32_t> pooled;  // the storage of pooled hidden states: f32[slots][2][width]
   std::vector<StepProgram> programs;
+  std::unique_ptr<Program> taking;       // TENON_F_TAKE; nullptr: the device has no such op
   std::unique_ptr<Program> remembering;  // nullptr: nothing is adopted, or no sampler has to be told
   std::vector<SessionFact> session_facts;
   MemoryPlan plan;
@@ -103,11 +110,13 @@ struct Pipeline::Impl {
   bool load_failed = false;
   trace::Track no_track;
 
-  const StepProgram* running = nullptr;  // the program of the last launch
+  const StepProgram* running = nullptr;  // the program of the step that is read next
   // If a step was launched before the result of the one before it was read, these say what its batch must be.
   bool ahead_pending = false;
   bool restated = false;  // true: the step state is that of other rows since then, so no step can follow by itself
-  std::vector<int32_t> ahead_token, ahead_position, ahead_slot;
+  const StepProgram* ahead_program = nullptr;
+  const StepBatch* ahead_batch = nullptr;  // nullptr: its rows are those before it, moved on
+  std::vector<int32_t> ahead_token, ahead_position, ahead_slot, ahead_out_row;
   std::vector<LaunchTime> launch_times;  // by program
   LaunchTime::Clock::time_point began;   // when the device began with the step that runs, as far as the host knows
   std::vector<std::string> looked_at;    // paths of modules; see Pipeline::look_at

@@ -43,8 +43,14 @@ void declare_samplers(std::vector<ChainLink>& samplers, uint32_t slots, uint32_t
   }
 }
 
+uint64_t staged_bytes(const std::vector<ChainLink>& samplers) {
+  uint64_t bytes = 0;
+  for (const ChainLink& link : samplers) bytes += link.table().param_bytes;
+  return bytes;
+}
+
 void start_samplers(std::vector<ChainLink>& samplers, uint32_t slot, std::span<const Pipeline::Override> overrides,
-                    const StorageTable& storages, const Context& context) {
+                    std::byte* staged, const StorageTable& storages, const Context& context) {
   std::vector<bool> used(overrides.size(), false);
   std::vector<std::byte> record;
   for (ChainLink& link : samplers) {
@@ -64,9 +70,12 @@ void start_samplers(std::vector<ChainLink>& samplers, uint32_t slot, std::span<c
     record.assign(link.table().param_bytes, std::byte{0});
     Call call(link.instance, "encode");
     call.check(link.table().encode(link.instance.self(), values.abi(), record.data(), call.why()));
-    context.copy_now(record_of(storages, link.param_storage, slot, record.size()), record.data(), record.size());
+    context.copy_staged(record_of(storages, link.param_storage, slot, record.size()), record.data(), record.size(),
+                        staged);
+    if (staged != nullptr) staged += record.size();
     if (link.state_bytes > 0) {
-      context.copy_now(record_of(storages, link.state_storage, slot, link.state_bytes), nullptr, link.state_bytes);
+      context.copy_staged(record_of(storages, link.state_storage, slot, link.state_bytes), nullptr, link.state_bytes,
+                          nullptr);
     }
   }
   for (size_t i = 0; i < overrides.size(); ++i) {

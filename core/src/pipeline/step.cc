@@ -1,10 +1,10 @@
 // This runs one step of a loaded pipeline: it writes the step state, launches the program of the least
 // shape that fits, and reads what was chosen.
 //
-// On a device with queues the step after it may be launched ahead, before this one is read, if its rows are this step's
-// moved on by what this one chooses. Invariants: at most one step is ahead, and it is read or dropped before anything
-// else is launched; the next batch takes it only if its tokens, positions and slots are exactly those expected
-// (is_ahead()). Tokens that leave here are within the vocabulary. Thread: the one that calls step().
+// On a device with queues the step after it may be launched ahead, before this one is read: its rows are this step's
+// moved on by what this one chooses, or other ones, of which some take their token from this step. Invariants: at most
+// one step is ahead, and it is read or dropped before anything else is launched; the next batch takes it only if its
+// tokens, positions, slots and out rows are exactly those expected (is_ahead()). Tokens that leave here are within the vocabulary. Thread: the one that calls step().
 #include <algorithm>
 #include <thread>
 
@@ -75,7 +75,7 @@ Status Pipeline::Impl::run(const StepBatch& batch) {
 
 // Launches the step after this one: the device moves its rows on by itself, by no more than they are. If the cache has
 // no room, it has to wait.
-Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
+Status Pipeline::Impl::launch_moved(const StepBatch& batch) {
   for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
     const int32_t first = batch.seq_row[s], rows = batch.seq_row[s + 1] - first;
     const int32_t length = batch.position[static_cast<size_t>(first)] + 2 * rows;
@@ -92,14 +92,64 @@ Status Pipeline::Impl::launch_ahead(const StepBatch& batch) {
   status = runner->run(*running->program, load);
   if (!status.ok()) return status;
   ahead_pending = true;
+  ahead_program = running;
+  ahead_batch = nullptr;
   return {};
 }
 
-// The rows of the step that is under way are those of the batch, moved on by what it chose.
+// Launches a step of other rows, for which there is room already.
+Status Pipeline::Impl::launch_next(const StepBatch& next) {
+  const StepProgram* program = program_for(next, programs);
+  if (program == nullptr || program->masked) return {};
+  Status status = publish_caches();
+  if (status.ok()) status = state.publish(next);
+  StepLoad load{.rows = static_cast<double>(next.token.size()),
+                .context = 0,
+                .step = steps + 1,
+                .phase = StepOrigins::kPhases[StepOrigins::phase_of(next)]};
+  const bool takes = std::any_of(next.from.begin(), next.from.end(), [](int32_t row) { return row >= 0; });
+  if (status.ok() && takes) status = runner->run(*taking, load);
+  for (const int32_t position : next.position) load.context += position + 1;
+  if (status.ok()) status = runner->run(*program->program, load);
+  if (!status.ok()) return status;
+  restated = false;
+  ahead_pending = true;
+  ahead_program = program;
+  ahead_batch = &next;
+  return {};
+}
+
+// What runs may be followed at once only where neither the host's masks nor a look at results stand in between. The step
+// after a short one is launched as late as can be: whoever comes until then is in that one, and would else wait for its
+// end, too. How long steps with prompts take, nobody knows.
+Status Pipeline::Impl::launch_ahead(const StepBatch& batch, const StepAhead& ahead) {
+  const bool possible =
+      context.queues() && !look && batch.sample && !batch.pool && !batch.want_logits && !running->masked;
+  if (!possible) return {};
+  // A program can be run again as it is only if its rows move on by themselves.
+  const bool moves = ahead.goes_on && !restated && running->moves_on;
+  const bool other = ahead.next && taking;
+  if (!other && !(moves && ahead.goes_on())) return {};
+  const auto late = launch_time().after(began);
+  if (batch.prompts == 0 && late > LaunchTime::Clock::now()) std::this_thread::sleep_until(late);
+  if (moves && ahead.goes_on()) return launch_moved(batch);
+  const StepBatch* next = other ? ahead.next() : nullptr;
+  return next == nullptr ? Status() : launch_next(*next);
+}
+
+// The rows of the step that is under way are those of its batch, or of this one, moved on by what it chose.
 void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& result) {
-  ahead_token = batch.token;
-  ahead_position = batch.position;
-  ahead_slot = batch.slot;
+  const StepBatch& rows = ahead_batch != nullptr ? *ahead_batch : batch;
+  ahead_token = rows.token;
+  ahead_position = rows.position;
+  ahead_slot = rows.slot;
+  ahead_out_row = rows.out_row;
+  if (ahead_batch != nullptr) {
+    for (size_t row = 0; row < rows.from.size(); ++row) {
+      if (rows.from[row] >= 0) ahead_token[row] = result.next[static_cast<size_t>(rows.from[row])];
+    }
+    return;
+  }
   for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
     const auto first = static_cast<size_t>(batch.seq_row[s]), end = static_cast<size_t>(batch.seq_row[s + 1]);
     const int32_t accepted = result.accepted[s];
@@ -110,7 +160,7 @@ void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& resu
 
 bool Pipeline::Impl::is_ahead(const StepBatch& batch) const {
   return ahead_pending && batch.sample && !batch.pool && !batch.want_logits && batch.mask.empty() &&
-         batch.round == running->round && (batch.drafted == 0 || batch.round) && batch.prompts == 0 &&
+         batch.round == ahead_program->round && (batch.drafted == 0 || batch.round) && batch.out_row == ahead_out_row &&
          batch.token == ahead_token && batch.position == ahead_position && batch.slot == ahead_slot;
 }
 
@@ -164,47 +214,38 @@ Status Pipeline::Impl::check_chosen(const StepResult& result) const {
   return {};
 }
 
-// Says whether the step after this one may be launched before this one is read. It is asked for as late as can be:
-// whoever comes until then is in the next step, and would else wait for the end of that one, too.
-bool Pipeline::Impl::wants_ahead(const StepBatch& batch, const GoesOn& goes_on) {
-  // A program can be run again as it is only if its rows move on by themselves.
-  const bool possible =
-      goes_on && !restated && !look && context.queues() && running->moves_on && !running->masked && !batch.want_logits;
-  if (!possible || !goes_on()) return false;
-  const auto late = launch_time().after(began);
-  if (late <= LaunchTime::Clock::now()) return true;
-  std::this_thread::sleep_until(late);
-  return goes_on();
-}
-
-Status Pipeline::Impl::step(const StepBatch& batch, const GoesOn& goes_on, StepResult& result) {
+Status Pipeline::Impl::step(const StepBatch& batch, const StepAhead& ahead, StepResult& result) {
   context.enter();
   Status status;
   if (is_ahead(batch)) {
     ahead_pending = false;
+    running = ahead_program;
   } else {
     status = drop_ahead();
     if (status.ok()) status = launch(batch);
     if (!status.ok()) return status;
     began = LaunchTime::Clock::now();
   }
-  Status next;
-  if (wants_ahead(batch, goes_on)) next = launch_ahead(batch);
+  const Status next = launch_ahead(batch, ahead);
   const auto launched = LaunchTime::Clock::now();
   status = read(batch, result);
   const auto ended = LaunchTime::Clock::now();
-  if (ahead_pending) launch_time().add(ended - began, ended - launched);
+  // Where nothing could be launched, the device may have waited.
+  if (ahead.goes_on && batch.prompts == 0) {
+    launch_time().add(ended - began, ahead_pending ? ended - launched : LaunchTime::Clock::duration());
+  }
   began = ended;
   if (status.ok()) status = next;
-  if (ahead_pending) expect_ahead(batch, result);
+  if (!status.ok()) ahead_token.clear();  // nobody wants what is ahead
+  if (ahead_pending && status.ok()) expect_ahead(batch, result);
   result.ahead = ahead_pending;
   return status;
 }
 
-Status Pipeline::step(const StepBatch& batch, StepResult& result, const GoesOn& goes_on, const Use& use) {
+Status Pipeline::step(const StepBatch& batch, StepResult& result, const StepAhead& ahead, const Use& use) {
   trace::Recorder* recorder = impl_->options.recorder;
   if (recorder == nullptr) {
-    Status status = impl_->step(batch, goes_on, result);
+    Status status = impl_->step(batch, ahead, result);
     if (status.ok() && use) use(result);
     return status;
   }
@@ -215,7 +256,7 @@ Status Pipeline::step(const StepBatch& batch, StepResult& result, const GoesOn& 
     trace::Span span(track(), impl_->origins->steps[phase]);
     {
       const trace::Span section(track(), impl_->origins->phases[phase]);
-      status = impl_->step(batch, goes_on, result);
+      status = impl_->step(batch, ahead, result);
     }
     if (status.ok() && use) span.set_text(use(result));
     uint64_t accepted = 0;

@@ -152,6 +152,23 @@ StepProgram record_step(const ProgramContext& context, const tenon_bounds& bound
   return step;
 }
 
+std::unique_ptr<Program> record_taking(const ProgramContext& context, const tenon_bounds& bounds) {
+  if (!context.device.queues()) return nullptr;
+  const tenon_device& device = context.device.device();
+  ProgramRecording rec(bounds, context.storages, context.state.storages(), &context.largest);
+  rec.scope("take", std::string("device.") + device.kind, -1);
+  const StepState& state = context.state;
+  auto op = sdk::abi_struct<tenon_fop>();
+  op.id = TENON_F_TAKE;
+  op.t[0] = rec.storage(state.told(), sdk::tensor(TENON_I32, {state.told_rows()}));
+  const tenon_tid from = rec.storage(state.from(), sdk::tensor(TENON_I32, {bounds.rows}));
+  char text[256] = "";
+  tenon_reason why{text, sizeof(text)};
+  const tenon_tid token = rec.step(TENON_STEP_TOKEN);
+  if (device.record_step_op(device.self, &op, from, token, rec.recorder(), &why) != TENON_OK) return nullptr;
+  return rec.finish({});
+}
+
 StepProgram record_round(const ProgramContext& context, const tenon_bounds& bounds, size_t shape) {
   StepProgram step;
   step.sample = true;

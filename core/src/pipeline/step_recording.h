@@ -26,6 +26,10 @@ StepProgram record_step(const ProgramContext& context, const tenon_bounds& bound
 // through the draft model for its cache alone, in case that all survive.
 StepProgram record_round(const ProgramContext& context, const tenon_bounds& bounds, size_t shape);
 
+// Records the op that takes tokens from the step before, for a step that is launched while that one runs. Returns nullptr
+// if the device has no such op.
+std::unique_ptr<Program> record_taking(const ProgramContext& context, const tenon_bounds& bounds);
+
 // Returns the program of the fewest rows that takes the batch; nullptr if none does.
 const StepProgram* program_for(const StepBatch& batch, std::span<const StepProgram> programs);
 

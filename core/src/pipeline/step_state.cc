@@ -8,6 +8,7 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 namespace tenon {
 namespace {
@@ -37,7 +38,7 @@ void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> sh
     if (by_role_.size() <= role) by_role_.resize(role + 1);
     by_role_[role] = storages.add(std::string("step/") + name, MemoryKind::kState, words * 4);
   };
-  // The arrays that the host writes come first and together: LIVE to OUT_ROW.
+  // The arrays that the host writes come first and together: LIVE to OUT_ROW, and where tokens are taken from.
   add(TENON_STEP_LIVE, "live", 4);
   add(TENON_STEP_TOKEN, "token", rows);
   add(TENON_STEP_POS, "pos", rows);
@@ -48,6 +49,7 @@ void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> sh
   add(TENON_STEP_SEQ_ROW, "seq_row", seqs_ + 1);
   add(TENON_STEP_KV_LEN, "kv_len", slots);
   add(TENON_STEP_OUT_ROW, "out_row", out_rows_);
+  if (queues) from_ = storages.add("step/from", MemoryKind::kState, uint64_t{rows} * 4);
   add(TENON_STEP_RNG, "rng", uint64_t{slots} * 4);
   add(TENON_STEP_ACCEPTED, "accepted", seqs_);
   add(TENON_STEP_SURVIVOR, "survivor", rows);
@@ -64,33 +66,37 @@ void StepState::attach(const StorageTable& storages, Context& context) {
   mirror_ = address(TENON_STEP_LIVE);
   if (queues_) {
     const auto bytes = static_cast<uint64_t>(address(TENON_STEP_RNG) - address(TENON_STEP_LIVE));
-    mirror_ = static_cast<std::byte*>(context.memory().alloc_zeroed(TENON_SPACE_HOST, bytes, "step state"));
+    for (std::byte** mirror : {&mirror_, &other_mirror_}) {
+      *mirror = static_cast<std::byte*>(context.memory().alloc_zeroed(TENON_SPACE_HOST, bytes, "step state"));
+    }
   }
 }
 
-void StepState::write(uint32_t role, const std::vector<int32_t>& values) {
-  if (!values.empty()) std::memcpy(mirror_of(role), values.data(), values.size() * 4);
+void StepState::write(uint32_t storage, const std::vector<int32_t>& values) {
+  if (!values.empty()) std::memcpy(mirror_of(storage), values.data(), values.size() * 4);
 }
 
 Status StepState::publish(const StepBatch& batch) {
   const uint32_t live[4] = {static_cast<uint32_t>(batch.token.size()), static_cast<uint32_t>(batch.seq_slot.size()),
                             static_cast<uint32_t>(batch.out_row.size()), 0};
-  std::memcpy(mirror_of(TENON_STEP_LIVE), live, sizeof(live));
-  write(TENON_STEP_TOKEN, batch.token);
-  write(TENON_STEP_POS, batch.position);
+  if (queues_) std::swap(mirror_, other_mirror_);
+  std::memcpy(mirror_of(by_role_[TENON_STEP_LIVE]), live, sizeof(live));
+  write(by_role_[TENON_STEP_TOKEN], batch.token);
+  write(by_role_[TENON_STEP_POS], batch.position);
   place_.clear();
   for (size_t s = 0; s < batch.seq_slot.size(); ++s) {
     const int32_t before = batch.kv_len[static_cast<size_t>(batch.seq_slot[s])];
     for (int32_t i = 0; i < batch.seq_row[s + 1] - batch.seq_row[s]; ++i) place_.push_back(before + i);
   }
-  write(TENON_STEP_PLACE, place_);
-  write(TENON_STEP_SLOT, batch.slot);
-  write(TENON_STEP_PARENT, batch.parent);
-  write(TENON_STEP_SEQ_SLOT, batch.seq_slot);
-  write(TENON_STEP_SEQ_ROW, batch.seq_row);
-  write(TENON_STEP_KV_LEN, batch.kv_len);
-  write(TENON_STEP_OUT_ROW, batch.out_row);
+  write(by_role_[TENON_STEP_PLACE], place_);
+  write(by_role_[TENON_STEP_SLOT], batch.slot);
+  write(by_role_[TENON_STEP_PARENT], batch.parent);
+  write(by_role_[TENON_STEP_SEQ_SLOT], batch.seq_slot);
+  write(by_role_[TENON_STEP_SEQ_ROW], batch.seq_row);
+  write(by_role_[TENON_STEP_KV_LEN], batch.kv_len);
+  write(by_role_[TENON_STEP_OUT_ROW], batch.out_row);
   if (!queues_) return {};
+  write(from_, batch.from);
   const auto bytes = static_cast<uint64_t>(address(TENON_STEP_RNG) - address(TENON_STEP_LIVE));
   return context_->copy(address(TENON_STEP_LIVE), mirror_, bytes);
 }
@@ -101,8 +107,8 @@ void StepState::accept_all(const StepBatch& batch) {
   context_->copy_now(address(TENON_STEP_SURVIVOR), in_order_.data(), batch.token.size() * sizeof(int32_t));
 }
 
-void StepState::set_key(uint32_t slot, const uint32_t (&key)[4]) {
-  context_->copy_now(address(TENON_STEP_RNG) + slot * sizeof(key), key, sizeof(key));
+void StepState::set_key(uint32_t slot, const uint32_t (&key)[4], std::byte* staged) {
+  context_->copy_staged(address(TENON_STEP_RNG) + slot * sizeof(key), key, sizeof(key), staged);
 }
 
 Status StepState::read(const StepBatch& batch, bool trees, Runner& runner, StepResult& result) {

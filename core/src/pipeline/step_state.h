@@ -25,6 +25,8 @@ class StepState {
   // The host reads this storage in the place of TENON_STEP_NEXT (tenon/sdk/told.h).
   uint32_t told() const { return told_; }
   uint32_t told_rows() const { return out_rows_; }
+  // The operand of TENON_F_TAKE, (rows); a device that walks has none.
+  uint32_t from() const { return from_; }
   // The last op of a sampling program on a device with queues writes to it.
   uint32_t outbox() const { return outbox_; }
   uint32_t count() const { return count_; }
@@ -32,11 +34,12 @@ class StepState {
   uint32_t entry_words() const { return first_survivor() + (trees_ ? rows_ : 0); }
   uint32_t first_survivor() const { return 1 + out_rows_ + seqs_; }
 
-  // Writes what a batch states. Nothing is under way.
+  // Writes what a batch states. At most one step is under way.
   Status publish(const StepBatch& batch);
   // All rows of the batch of one sequence that was published survive, as no op of its program says.
   void accept_all(const StepBatch& batch);
-  void set_key(uint32_t slot, const uint32_t (&key)[4]);
+  // `staged` has room for the key; see Context::copy_staged.
+  void set_key(uint32_t slot, const uint32_t (&key)[4], std::byte* staged);
   // Waits for the oldest step that was not yet read, and gives what it has chosen. On a device that walks it is done
   // already. With `trees` its program's rows may be trees.
   Status read(const StepBatch& batch, bool trees, Runner& runner, StepResult& result);
@@ -44,18 +47,21 @@ class StepState {
  private:
   static constexpr uint32_t kEntries = 4;
 
-  void write(uint32_t role, const std::vector<int32_t>& values);
-  std::byte* mirror_of(uint32_t role) const { return mirror_ + (address(role) - address(TENON_STEP_LIVE)); }
+  void write(uint32_t storage, const std::vector<int32_t>& values);
+  std::byte* mirror_of(uint32_t storage) const {
+    return mirror_ + (static_cast<std::byte*>((*table_)[storage].address) - address(TENON_STEP_LIVE));
+  }
   std::byte* address(uint32_t role) const { return static_cast<std::byte*>((*table_)[by_role_[role]].address); }
 
   std::vector<uint32_t> by_role_;
-  uint32_t told_ = 0, outbox_ = 0, count_ = 0, rows_ = 0, out_rows_ = 0, seqs_ = 0;
+  uint32_t told_ = 0, from_ = 0, outbox_ = 0, count_ = 0, rows_ = 0, out_rows_ = 0, seqs_ = 0;
   bool queues_ = false, trees_ = false;
   std::vector<int32_t> place_;     // the places of the batch's rows
   std::vector<int32_t> in_order_;  // survivors of chains, which are each sequence's first rows: 0, 1, 2, ...
   const StorageTable* table_ = nullptr;
   Context* context_ = nullptr;
-  std::byte* mirror_ = nullptr;
+  // The host writes the mirrors in turn: the copy of one may not be done when the next step is published.
+  std::byte *mirror_ = nullptr, *other_mirror_ = nullptr;
   uint32_t steps_read_ = 0;
 };
 

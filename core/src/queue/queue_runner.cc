@@ -59,7 +59,7 @@ Status QueueRunner::run_in_two(const Program& program, const StepLoad& load, siz
 // where the queue is sound is the op to blame whose launch failed.
 Status QueueRunner::run(const Program& program, const StepLoad& load, size_t middle,
                         const std::function<Status()>& between) {
-  newest_ = &program;
+  if (newest_ != &program) before_ = std::exchange(newest_, &program);
   Status status = enqueue(program, load, middle, between);
   if (status.ok() || execution_ == Execution::kPerOp) return status;
   Status earlier = finish();
@@ -168,7 +168,10 @@ Status QueueRunner::finish() {
 std::string QueueRunner::suspects() const {
   if (newest_ == nullptr) return "";
   std::set<std::string> components;
-  for (const ProgramOp& op : newest_->ops()) components.insert(op.component);
+  for (const Program* program : {newest_, before_}) {
+    if (program == nullptr) continue;
+    for (const ProgramOp& op : program->ops()) components.insert(op.component);
+  }
   std::string text = "; it is of";
   for (const std::string& c : components) text += (c == *components.begin() ? " " : ", ") + c;
   return text + " (pipeline.execution = \"per_op\" tells which, and which op)";

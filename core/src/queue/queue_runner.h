@@ -57,7 +57,7 @@ class QueueRunner : public Runner {
   trace::Track idle_;
   trace::Track* track_ = &idle_;
   std::map<const Program*, Prepared> prepared_;
-  const Program* newest_ = nullptr;
+  const Program *newest_ = nullptr, *before_ = nullptr;  // the programs that were launched last
 };
 
 }  // namespace tenon

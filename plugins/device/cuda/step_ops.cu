@@ -226,6 +226,25 @@ void advance(const AdvanceArgs& a, const cuda::Launch& l) {
   l(&advance_kernel, {.blocks = {1}, .threads = {kThreads}}, a, p);
 }
 
+// ---- take -------------------------------------------------------------------------------------------------------------
+struct TakeArgs {
+  uint32_t rows;
+};
+__global__ void take_kernel(TakeArgs a, const uint32_t* live, const int32_t* told, const int32_t* next,
+                            const int32_t* from, int32_t* token) {
+  cuda::wait();
+  const uint32_t rows = min(live[sdk::kLiveRows], a.rows);
+  for (uint32_t r = blockIdx.x * blockDim.x + threadIdx.x; r < rows; r += gridDim.x * blockDim.x) {
+    if (from[r] >= 0) token[r] = told[from[r]] < 0 ? 0 : next[from[r]];
+  }
+}
+enum TakeOperand { kTakeLive, kTakeTold, kTakeNext, kTakeFrom, kTakeToken };
+void take(const TakeArgs& a, const cuda::Launch& l) {
+  l(&take_kernel, {.blocks = {(a.rows + kThreads - 1) / kThreads}, .threads = {kThreads}}, a,
+    l.ptr<const uint32_t>(kTakeLive), l.ptr<const int32_t>(kTakeTold), l.ptr<const int32_t>(kTakeNext),
+    l.ptr<const int32_t>(kTakeFrom), l.ptr<int32_t>(kTakeToken));
+}
+
 // A choice that is no token becomes 0: what is proposed is verified, whatever it is.
 struct DraftPassArgs {
   uint32_t pass, rows_per_seq, vocab, padding;
@@ -343,6 +362,15 @@ void record_advance(const sdk::AdvanceOp& op, tenon_tid told, tenon_tid outbox, 
                                    .padding = 0});
 }
 
+void record_take(tenon_tid told, tenon_tid from, tenon_tid token, sdk::Recorder& rec) {
+  const Operands operands = {{rec.step(TENON_STEP_LIVE), TENON_READ},
+                             {told, TENON_READ},
+                             {rec.step(TENON_STEP_NEXT), TENON_READ},
+                             {from, TENON_READ},
+                             {token, TENON_READ | TENON_WRITE}};
+  cuda::emit<&take>(rec, {.name = "take", .operands = operands, .chunks = {}}, TakeArgs{rec.bounds().rows});
+}
+
 }  // namespace
 
 uint32_t built_arch() {
@@ -373,6 +401,8 @@ void record_step_op(const sdk::VerifyOp& verify, tenon_tid x, tenon_tid y, sdk::
                                [&](auto left, bool first) { record_tell(verify, left, first, recorder); });
     case TENON_F_ADVANCE:
       return record_advance(sdk::AdvanceOp::of(op), x, y, recorder);
+    case TENON_F_TAKE:
+      return record_take(op.t[0], x, y, recorder);
     default:
       throw sdk::Refused("device.cuda has no op of the step for id " + std::to_string(op.id));
   }

@@ -65,8 +65,11 @@ struct StepBatch {
   std::vector<int32_t> seq_slot, seq_row;              // (sequences), (sequences + 1)
   std::vector<int32_t> out_row;                        // the rows whose logits are wanted, ascending
   std::vector<int32_t> kv_len;                         // (slots)
-  bool sample = true;                                  // false: only logits are wanted
-  bool want_logits = false;                            // logits are wanted beside the chosen tokens
+  // (rows): a row whose number is not below 0 has the token that the step before chooses for that out row, and `token` has
+  // 0. It is empty but for batches that StepAhead::next gives.
+  std::vector<int32_t> from = {};
+  bool sample = true;        // false: only logits are wanted
+  bool want_logits = false;  // logits are wanted beside the chosen tokens
   bool pool = false;  // the final hidden states of its sequences are pooled; the pipeline is built with embeddings
   // Each sequence has 1 + draft_tokens() rows, and the draft model makes the tokens of all but the first.
   bool round = false;
@@ -79,6 +82,17 @@ struct StepBatch {
   uint32_t prompts = 0, prompt_rows = 0, drafted = 0;
 
   void clear();
+};
+
+// What may come after a step. A device with queues begins with it while the step is under way, if the cache has room,
+// and says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences.
+struct StepAhead {
+  // Says whether the next batch may be this one with every row moved on by the token that is chosen now. It is asked
+  // once or twice, the last time shortly before the step ends.
+  std::function<bool()> goes_on = {};
+  // Returns another batch that is certain to be the next one; nullptr if there is none. It is asked once at most,
+  // shortly before the step ends and where goes_on says no. The batch stays as it is until use is called.
+  std::function<const StepBatch*()> next = {};
 };
 
 // The results of a step are valid until the next step.
@@ -238,15 +252,11 @@ class Pipeline {
   // (0 at first). Without a recorder nobody counts them.
   uint64_t this_step() const;
   uint64_t last_step() const;
-  // Runs one step. It allocates nothing once a batch of that shape has run. goes_on says whether the next batch may be
-  // this one with every row moved on by the token that is chosen now; it is asked once or twice while the step is under
-  // way, the last time shortly before it ends. A device with queues then begins the next step already, if the cache has
-  // room, and says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. use is
-  // called with the results if there are any. What it does counts as part of the step in a trace; it returns the text
-  // of the tokens that the step gave (valid until the step ends).
-  using GoesOn = std::function<bool()>;
+  // Runs one step. It allocates nothing once a batch of that shape has run. use is called with the results if there are
+  // any. What it does counts as part of the step in a trace; it returns the text of the tokens that the step gave (valid
+  // until the step ends).
   using Use = std::function<std::string_view(const StepResult& result)>;
-  Status step(const StepBatch& batch, StepResult& result, const GoesOn& goes_on = {}, const Use& use = {});
+  Status step(const StepBatch& batch, StepResult& result, const StepAhead& ahead = {}, const Use& use = {});
 
  private:
   Pipeline();

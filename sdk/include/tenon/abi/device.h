@@ -62,7 +62,8 @@ typedef struct tenon_device {
   tenon_status (*capture_end)(void *self, void *queue, void **graph, tenon_reason *why); /* [setup] the graph can be replayed */
   tenon_status (*replay)(void *self, void *graph, void *queue, tenon_reason *why); /* [host] */
   void (*graph_release)(void *self, void *graph);                                  /* [setup] */
-  /* [record] It emits one of the step's own ops: TENON_F_GATHER_ROWS, VERIFY, POOL and, on a device with queues, ADVANCE. */
+  /* [record] It emits one of the step's own ops: TENON_F_GATHER_ROWS, VERIFY, POOL and, on a device with queues, ADVANCE.  REFUSED
+   * for TAKE: no step is launched before it is known who goes on. */
   tenon_status (*record_step_op)(void *self, const tenon_fop *op, tenon_tid x, tenon_tid y, const tenon_recorder *rec,
                                  tenon_reason *why);
   /* [record] It emits the op that tenon_draft_pass describes.  NULL: the device runs no draft models. */

@@ -90,7 +90,7 @@ typedef struct tenon_kv_view { /* a view has everything that a reader or writer 
   uint32_t chosen_rows;
   uint32_t span_cells; /* a power of two, 16 at least */
   uint32_t most_spans; /* at most so many spans are chosen for a row and KV head */
-  tenon_tid chosen;    /* i32[rows][heads][1 + most_spans]: how many, -1 = the row sees all; then their numbers, ascending */
+  tenon_tid chosen;    /* i32[rows][heads][1 + most_spans]: how many, -1 = the row sees all (only where there are more rows); then their numbers, ascending */
   /* With RECENT a second view holds the same tokens in another format, as far back as its rows need them: a row at position n reads
    * what it sees at positions above n - recent through recent_view, whose cells are those of a layer with that window, and
    * everything else through this view.  The softmax is over both.  Both are LINEAR, with keys after rope, and have no window of their

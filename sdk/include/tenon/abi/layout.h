@@ -3,15 +3,15 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "830e6d8bfe8b42a8"
-#define TENON_LAYOUT_DEVICE       "7d8b2be226d42f41"
-#define TENON_LAYOUT_DRAFT        "f3442dbfa22130ca"
-#define TENON_LAYOUT_GRAMMAR      "c1bb661432b1608a"
-#define TENON_LAYOUT_KV_CACHE     "e89273f37a8e04ef"
-#define TENON_LAYOUT_OP           "6569e8af95cdc99b"
-#define TENON_LAYOUT_QUANTIZATION "b127a574d4f52b9e"
-#define TENON_LAYOUT_SAMPLER      "48b58891a9f454a9"
-#define TENON_LAYOUT_SCHEDULER    "dd3a276d95427e06"
+#define TENON_LAYOUT_ATTENTION    "7f668c20a5dbc963"
+#define TENON_LAYOUT_DEVICE       "0c2b211e0d442ded"
+#define TENON_LAYOUT_DRAFT        "177df5f2318187e0"
+#define TENON_LAYOUT_GRAMMAR      "3f4545d16b68ee76"
+#define TENON_LAYOUT_KV_CACHE     "25f663443518be55"
+#define TENON_LAYOUT_OP           "58e9379def2b0ce6"
+#define TENON_LAYOUT_QUANTIZATION "4ad23a9809ddf85e"
+#define TENON_LAYOUT_SAMPLER      "92f57e073110491f"
+#define TENON_LAYOUT_SCHEDULER    "2ca881f01c2c9223"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -85,7 +85,7 @@
  * program: enum TENON_OP_FOREIGN 693c85bf8f9b
  * program: tenon_recorder 7f46254be4f3
  * program: tenon_fop cf3a4898952b
- * program: enum TENON_F_RMSNORM 15942de3d4bf
+ * program: enum TENON_F_RMSNORM b0d51a012b68
  * program: tenon_chain 03160ba69fa8
  * program: tenon_claim 1ea24b89cb64
  * program: tenon_footprint a711b83653c0

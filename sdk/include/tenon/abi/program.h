@@ -181,10 +181,13 @@ enum {                  /*  t[]; f[]; i[]                             (a revised
                                VERIFY told, for the host to y, u32[entries][words] in TENON_SPACE_HOST: the entry count % entries
                                gets x of all out rows, ACCEPTED of all sequences, SURVIVOR of all live rows if it has a word, and
                                last, in word 0, count + 1, which is the new count */
-  TENON_F_POOL = 67         /* -: x f32[rows][columns] of all rows goes into y f32[slots][2][columns].  Of each sequence of the step,
+  TENON_F_POOL = 67,        /* -: x f32[rows][columns] of all rows goes into y f32[slots][2][columns].  Of each sequence of the step,
                                y[slot][0] becomes the sum of its rows, each added in its turn to what is there, or to 0 if
                                KV_LEN[slot] is 0, so that a text's sum has the same bits in one step or many; y[slot][1]
                                becomes its last row */
+  TENON_F_TAKE = 69         /* told i32[out rows]; x i32[rows], y = TOKEN: before a step that is launched while the one before it
+                               runs, on devices with queues.  A row whose x is not below 0 gets as its TOKEN the NEXT of the out row
+                               x of the step before, or 0 if told, what VERIFY told of it, is no token */
 };
 typedef struct tenon_chain { /* the ops are applied in order */
   tenon_head h;

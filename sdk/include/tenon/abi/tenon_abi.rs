@@ -12,15 +12,15 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "830e6d8bfe8b42a8";
-pub const TENON_LAYOUT_DEVICE: &str = "7d8b2be226d42f41";
-pub const TENON_LAYOUT_DRAFT: &str = "f3442dbfa22130ca";
-pub const TENON_LAYOUT_GRAMMAR: &str = "c1bb661432b1608a";
-pub const TENON_LAYOUT_KV_CACHE: &str = "e89273f37a8e04ef";
-pub const TENON_LAYOUT_OP: &str = "6569e8af95cdc99b";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "b127a574d4f52b9e";
-pub const TENON_LAYOUT_SAMPLER: &str = "48b58891a9f454a9";
-pub const TENON_LAYOUT_SCHEDULER: &str = "dd3a276d95427e06";
+pub const TENON_LAYOUT_ATTENTION: &str = "7f668c20a5dbc963";
+pub const TENON_LAYOUT_DEVICE: &str = "0c2b211e0d442ded";
+pub const TENON_LAYOUT_DRAFT: &str = "177df5f2318187e0";
+pub const TENON_LAYOUT_GRAMMAR: &str = "3f4545d16b68ee76";
+pub const TENON_LAYOUT_KV_CACHE: &str = "25f663443518be55";
+pub const TENON_LAYOUT_OP: &str = "58e9379def2b0ce6";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "4ad23a9809ddf85e";
+pub const TENON_LAYOUT_SAMPLER: &str = "92f57e073110491f";
+pub const TENON_LAYOUT_SCHEDULER: &str = "2ca881f01c2c9223";
 
 // attention.h
 #[repr(C)]
@@ -752,6 +752,7 @@ pub const TENON_F_GATHER_ROWS: u32 = 64;
 pub const TENON_F_VERIFY: u32 = 65;
 pub const TENON_F_ADVANCE: u32 = 66;
 pub const TENON_F_POOL: u32 = 67;
+pub const TENON_F_TAKE: u32 = 69;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_chain {
