@@ -65,6 +65,36 @@ TEST_F(CudaPolicies, ASinkWindowOfHalvesGoesOnInFixedMemory) {
   EXPECT_EQ(engine->pipeline().allocated(), memory);
 }
 
+// Flash copies what rows see of these caches, and multiplies it in halves. Prompts come in single rows, in short pieces
+// and in long ones, and most of their tokens are dropped, or not chosen, at the end. What is dropped depends on the last
+// bits of weights, so texts part where two tokens are as good or two cells weigh as much.
+TEST_F(CudaPolicies, InHalvesTheyAreNearTheCpus) {
+  constexpr size_t kAlike = 20;
+  const Settings quest = {"kv_cache.use=quest", "kv_cache.budget=48", "kv_cache.capacity=256"};
+  Request r = text(100, 60);
+  r.logprobs = true;
+  for (const Settings& policy :
+       {sink_window(), sink_window({"kv_cache.positions=original", "kv_cache.capacity=256"}), h2o(), snapkv(), quest}) {
+    for (const char* rows : {"scheduler.prefill_rows=1", "scheduler.prefill_rows=8", "scheduler.prefill_rows=24"}) {
+      SCOPED_TRACE(policy[0] + ", " + policy[1] + ", " + rows);
+      const Settings settings = with(policy, {"kv_cache.format=fp16", rows});
+      const Result cpu = open_kv(settings)->generate(r);
+      std::vector<int32_t> first;
+      for (const char* mode : {"per_op", "recorded", "auto"}) {
+        const Result got = open_on("cuda", with(settings, {std::string("pipeline.execution=") + mode}))->generate(r);
+        if (first.empty()) first = got.tokens;
+        EXPECT_EQ(got.tokens, first) << mode;
+        const auto parts = std::mismatch(got.tokens.begin(), got.tokens.end(), cpu.tokens.begin(), cpu.tokens.end());
+        const auto alike = static_cast<size_t>(parts.first - got.tokens.begin());
+        EXPECT_GE(alike, kAlike) << mode;
+        for (size_t i = 0; i < std::min(alike, cpu.logprobs.size()); ++i) {
+          ASSERT_NEAR(got.logprobs[i].value, cpu.logprobs[i].value, 1e-2) << mode << ", token " << i;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CudaPolicies, ASinkWindowTakesBackRejectedDrafts) {
   const Request r = text(40, 120);
   EXPECT_EQ(open_on("cuda", sink_window({"draft.use=ngram"}))->generate(r).tokens, tokens_of(sink_window(), r));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "../exact/exact.cuh"
+#include "copied_view.h"
 #include "cuda_ops.h"
 #include "halves_result.cuh"
 #include "plugin.h"
@@ -12,33 +13,35 @@ namespace tenon::flash {
 namespace {
 
 // A claim's variant says which kernels do a layer.
-enum Variant : uint32_t { kExact, kDecode, kPrefill };
+enum Variant : uint32_t { kExact, kDecode, kPrefill, kCopied };
 
 // Cuts of positions are multiples of this share of the parameter `split`.
 constexpr uint32_t kGranulesOfSplit = 4, kLeastGranule = 64;
 
 constexpr size_t kHalfBytes = 2;
 
-// Returns the fastest kernels that there are for a layer. Only exact has what a step with trees needs, or a view beyond
-// plain chains; where spans are chosen, prefill takes the sequences whose rows see all.
+// Returns the fastest kernels that there are for a layer. Views beyond plain chains are copied first; only exact has what
+// a step with trees needs. Where spans are chosen, prefill takes the sequences whose rows see all.
 Variant best(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& b, uint64_t shared_bytes) {
   const tenon_kv_plane &k = kv.format->k, &v = kv.format->v;
   const bool decodes = b.rows_per_seq <= kDecodeRows, scaled = sdk::is_scaled_codec(k.codec);
   if (b.trees != 0 || k.codec != v.codec) return kExact;
+  const uint32_t most = shared_bytes > decode_shared_bytes(kMostDim) ? kMostDim : kMostDim / 2;
+  const auto fits = [&](uint32_t whole) {
+    return std::max(a.k_dim, a.v_dim) <= most && a.k_dim % whole == 0 && a.v_dim % whole == 0;
+  };
   const bool sees_all = !decodes && kv.chosen_rows == kDecodeRows, groups = kv.key_group % kKeysOfGroup == 0;
   if (!sdk::kv_unread(kv, sdk::kReadsScales | sdk::kReadsRotated | sdk::kReadsRecent |
                               (groups ? uint32_t{sdk::kReadsChannels} : 0) |
                               (sees_all ? uint32_t{sdk::kReadsSpans} : 0))
            .empty()) {
-    return kExact;
+    return fits(8) && can_copy(a, kv, b) ? kCopied : kExact;
   }
   if (scaled ? k.scale != TENON_F16 || v.scale != TENON_F16 : k.codec != TENON_F16 && k.codec != TENON_BF16) {
     return kExact;
   }
   const uint32_t whole = !scaled ? 8 : k.codec == TENON_U8 ? 32 : 16;  // 16 bytes have so many elements
-  const uint32_t most = shared_bytes > decode_shared_bytes(kMostDim) ? kMostDim : kMostDim / 2;
-  const auto fits = [&](uint32_t dim) { return dim % whole == 0 && dim <= most; };
-  return !fits(a.k_dim) || !fits(a.v_dim) ? kExact : decodes ? kDecode : kPrefill;
+  return !fits(whole) ? kExact : decodes ? kDecode : kPrefill;
 }
 
 // This says who appends a step's keys and values: the cache's own op, or these kernels, as they are or in codes.
@@ -71,9 +74,9 @@ uint32_t claimed(const tenon_attn& a, Appends appends) {
 // Says whether the kernels leave the result in a.out_format: in halves, where they alone make it.
 bool leaves(const tenon_attn& a, const tenon_kv_view& kv, Variant variant) {
   const tenon_format element = sdk::element_of(a.out_format);
-  return variant != kExact && kv.recent_view == nullptr && kv.most_spans == 0 && (kv.flags & sdk::kKvHadamard) == 0 &&
-         a.v_dim % HalvesResult::kStretch == 0 && (element == TENON_F16 || element == TENON_BF16) &&
-         !sdk::is_normed(a.out_format);
+  return (variant == kDecode || variant == kPrefill) && kv.recent_view == nullptr && kv.most_spans == 0 &&
+         (kv.flags & sdk::kKvHadamard) == 0 && a.v_dim % HalvesResult::kStretch == 0 &&
+         (element == TENON_F16 || element == TENON_BF16) && !sdk::is_normed(a.out_format);
 }
 
 // These numbers of the GPU decide what is recorded.
@@ -88,6 +91,7 @@ struct Recording {
   sdk::Recorder& r;
   GpuArgs args{};
   tenon_operand operands[kOperands] = {};
+  double most_tokens = 0;  // a row reads so many at most, whatever its context has
 
   int64_t row_of(tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); }
 
@@ -177,8 +181,8 @@ struct Recording {
     c.read[cuda::kCostPerRow] = q_columns * sizeof(float);
     c.written[cuda::kCostPerRow] = out_columns * (args.out == Out::kF32 ? sizeof(float) : kHalfBytes);
     const double read = kv_columns() * element / rows_sharing, flops = 2 * (q_columns + out_columns);
-    if (half.joining == attention::kLeaves) {
-      const double tokens = std::min(a.window, args.kv_len);
+    if (half.joining == attention::kLeaves || most_tokens != 0) {
+      const double tokens = most_tokens != 0 ? most_tokens : std::min(a.window, args.kv_len);
       c.read[cuda::kCostPerRow] += tokens * read;
       c.flops[cuda::kCostPerRow] = tokens * flops;
     } else {
@@ -206,7 +210,7 @@ struct Recording {
   }
 
   void prefill_step(const Gpu& gpu) {
-    const bool spans = call.kv->most_spans != 0;
+    const bool copied = args.copied_rows != 0, spans = !copied && call.kv->most_spans != 0;
     args.few_rows = args.seqs > 1 || spans ? kDecodeRows : 0;
     const tenon_format element = half_of(args.kv.k.codec);
     const tenon_tid converted = r.temp(sdk::tensor(element, {args.rows, int64_t{args.q_heads} * args.kv.k.dim}));
@@ -229,8 +233,9 @@ struct Recording {
     }
     operands[kKeys].access = operands[kValues].access = TENON_READ;
     operands[kConverted] = {converted, TENON_READ};
+    const tenon_tid q = operands[kQ].tensor;
     for (tenon_operand& o : operands) {
-      if (o.tensor == call.q) o = operands[kConverted];  // Q itself is not needed any more
+      if (o.tensor == q) o = operands[kConverted];  // Q itself is not needed any more
     }
     if (args.few_rows != 0) {  // the other sequences' rows stay
       operands[kOut].access |= TENON_READ;
@@ -242,6 +247,39 @@ struct Recording {
     } else {
       cuda::emit<prefill>(r, spec, args);
     }
+  }
+
+  // Records attention over a copy of the view.
+  void copied_step(const Gpu& gpu) {
+    const CopiedView copy = record_copy(a, call, r);
+    most_tokens = copy.most_tokens;
+    args.kv = copy.kv;
+    args.kv_pages = copy.sequences * copy.kv.columns;
+    args.kv_len = copy.room;
+    args.seqs = copy.sequences;
+    args.rows_per_seq = copy.rows_of_sequence;
+    args.window = copy.window;
+    args.rotated = 0;  // the copy's keys and queries are turned
+    args.copied_rows = args.rows;
+    args.joining = copy.joins ? attention::kJoins : copy.sums != 0 ? attention::kLeaves : attention::kAlone;
+    const std::pair<GpuOperand, tenon_tid> copied[] = {
+        {kQ, copy.q},          {kKeys, copy.keys},        {kValues, copy.values},
+        {kPages, copy.pages},  {kLive, copy.live},        {kPos, copy.pos},
+        {kSlot, copy.slot},    {kSeqSlot, copy.seq_slot}, {kSeqRow, copy.seq_row},
+        {kKvLen, copy.kv_len}, {kRope, copy.q},           {kKeyScales, copy.q},
+        {kValueScales, copy.q}};
+    for (const auto& [operand, tensor] : copied) operands[operand] = {tensor, TENON_READ};
+    args.q_row = row_of(copy.q);
+    operands[kOut].access = copy.joins ? TENON_READ | TENON_WRITE : TENON_WRITE;
+    operands[kSums] = copy.sums == 0
+                          ? operands[kQ]
+                          : tenon_operand{copy.sums, copy.joins ? uint32_t{TENON_READ} : uint32_t{TENON_WRITE}};
+    if (args.rows_per_seq <= kDecodeRows) {
+      decode_step(gpu);
+    } else {
+      prefill_step(gpu);
+    }
+    if (copy.cell_of != 0) record_weights(a, call, copy, r);
   }
 
   // Records decoding for the sequences that prefill passes over. Their keys and values are in the cache. Most of them
@@ -303,7 +341,7 @@ tenon_claim Flash::claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   auto claim = exact::claim(a, kv, b);
   claim.variant = best(a, kv, b, shared_);
   const auto variant = static_cast<Variant>(claim.variant);
-  if (variant != kExact) claim.pro = claimed(a, who_appends(a, kv, b, variant));
+  if (variant == kDecode || variant == kPrefill) claim.pro = claimed(a, who_appends(a, kv, b, variant));
   if (a.out_format > TENON_F32 && !leaves(a, kv, variant)) throw sdk::Refused("results here are f32");
   return claim;
 }
@@ -336,7 +374,9 @@ void Flash::record_half(const tenon_attn& a, const tenon_attn_call& call, const 
   recording.set_operands();
   recording.set_prologue();
   const Gpu gpu{units_, arch_, std::max(kLeastGranule, split_ / kGranulesOfSplit)};
-  if (variant == kDecode) {
+  if (variant == kCopied) {
+    recording.copied_step(gpu);
+  } else if (variant == kDecode) {
     recording.decode_step(gpu);
   } else {
     recording.prefill_step(gpu);

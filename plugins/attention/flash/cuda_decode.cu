@@ -96,11 +96,12 @@ __device__ __forceinline__ bool find_work(const GpuArgs& a, const GpuPointers& p
   w.kv_head = number % a.kv.heads;
   w.seq = blockIdx.y;
   w.query = number / a.kv.heads * Shape::kMostQueries;
+  const int32_t* pos = p.pos + w.kv_head * a.copied_rows;
   // Loads that do not depend on each other are issued together, and with them those that will most likely come next: a
   // sequence mostly has the slot and the row of its own number.
   const auto live = static_cast<uint32_t>(load_now(reinterpret_cast<const int32_t*>(p.live) + kLiveSeqs));
   const int32_t slot = load_now(p.seq_slot + w.seq), first_row = load_now(p.seq_row + w.seq),
-                end_row = load_now(p.seq_row + w.seq + 1), likely_pos = load_now(p.pos + w.seq),
+                end_row = load_now(p.seq_row + w.seq + 1), likely_pos = load_now(pos + w.seq),
                 likely_len = load_now(p.kv_len + w.seq);
   touch(p.pages + size_t{w.seq} * a.kv.columns);
   if (w.seq >= live || slot < 0) return false;
@@ -110,7 +111,7 @@ __device__ __forceinline__ bool find_work(const GpuArgs& a, const GpuPointers& p
   if (w.rows > a.rows_per_seq || w.query >= w.rows * a.heads_per_kv) return false;
   w.queries = min(Shape::kMostQueries, w.rows * a.heads_per_kv - w.query);
   w.old_len = static_cast<uint32_t>(w.slot == w.seq ? likely_len : p.kv_len[w.slot]);
-  w.pos = p.pos + w.first_row;
+  w.pos = pos + w.first_row;
   w.first_pos = static_cast<uint32_t>(w.first_row == w.seq ? likely_pos : w.pos[0]);
   return true;
 }
@@ -135,6 +136,7 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
     }
   }
 
+  if (a.copied_rows != 0) cuda::wait();
   const uint32_t number = threadIdx.x / (32 * Shape::kWarpsOfTeam);
   Work w{};
   if (!find_work<Shape>(a, p, blockIdx.x * Shape::kTeams + number, w)) return cuda::wait();

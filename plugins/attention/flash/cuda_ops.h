@@ -54,8 +54,10 @@ struct GpuArgs {
   uint32_t depth;         // a warp that is a team has a ring of so many stages, see TeamShape; 0: blocks are teams
   uint32_t whole_tiles;   // 1: WholeTiles loads what it can; known when launched
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
-  // One half of a view with a tail has these, and no other view; see recent.h.
+  // One half of a view with a tail has these, and of others those whose first cells are attended to by themselves; see
+  // recent.h.
   uint32_t hidden, joining;
+  uint32_t copied_rows;  // what is read is a copy (gather.h): POS has places, (heads, copied_rows); 0: it is the cache
 };
 
 enum GpuOperand {
@@ -77,7 +79,7 @@ enum GpuOperand {
   kKeyScales,  // if the codec has scales
   kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
-  kSums,       // f32 (rows, q_heads); one half of a view with a tail has them
+  kSums,       // f32 (rows, q_heads), where attention joins what was attended to before it, or leaves its sums
   kOperands
 };
 

@@ -372,7 +372,8 @@ template <class E, uint32_t D, class Bytes>
 __global__ void __launch_bounds__(kThreads)
     prefill_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   extern __shared__ __align__(128) char smem[];
-  const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y);
+  if (a.copied_rows != 0) cuda::wait();
+  const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y, blockIdx.x);
   cuda::wait();
   if (!t.is_empty(a)) Prefill<E, D, Bytes>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
 }

@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                  const __grid_constant__ Maps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char smem[];
-  const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y);
+  const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y, blockIdx.x);
   if (t.is_empty(a)) return;
   const Walk walk(a, t);
   constexpr uint32_t kAlignment = Layout<D, C>::kAlignment;

@@ -20,7 +20,7 @@ struct QueryTile {
 
   // Returns the tile of a block; whole warps call it.
   template <uint32_t kRows>
-  __device__ static QueryTile of(const GpuArgs& a, const GpuPointers& p, uint32_t block) {
+  __device__ static QueryTile of(const GpuArgs& a, const GpuPointers& p, uint32_t block, uint32_t head) {
     constexpr uint32_t kLanes = 32;
     const uint32_t seqs = p.live[kLiveSeqs], lane = threadIdx.x % kLanes;
     const auto tiles_of = [&](uint32_t s) {
@@ -52,7 +52,7 @@ struct QueryTile {
     t.slot = static_cast<uint32_t>(p.seq_slot[s]);
     t.first_row = begin + at * kRows;
     t.rows = min(kRows, end - t.first_row);
-    t.position = static_cast<uint32_t>(p.pos[t.first_row]);
+    t.position = static_cast<uint32_t>(p.pos[head / a.heads_per_kv * a.copied_rows + t.first_row]);
     t.end = past_seen(a, t.position + t.rows - 1);
     return t;
   }

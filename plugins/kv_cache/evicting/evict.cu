@@ -163,22 +163,30 @@ struct SequenceRows {
   int32_t first, end;  // end: after the last one
 };
 
-// Does step 4: the first warp walks the cells, 32 at a time.
+// Does step 4: the block walks the cells, kThreads at a time, and finds free ones in their order.
 __device__ void place_rows(const EvictArgs& a, const Line& line, const SequenceRows& rows) {
+  __shared__ uint32_t of_warp[kWarps];
   const auto [place, head, first, end] = rows;
+  const uint32_t warp = threadIdx.x / 32;
   int32_t row = first;
-  for (uint32_t from = 0; from < a.cells && row < end; from += 32) {
+  for (uint32_t from = 0; from < a.cells && row < end; from += kThreads) {
     const uint32_t c = from + threadIdx.x;
     const bool free = c < a.cells && line.pos[c] < 0;
-    const uint32_t all = __ballot_sync(~0u, free), before = __popc(all & ((1u << threadIdx.x) - 1));
-    const int32_t mine = row + static_cast<int32_t>(before);
+    const uint32_t all = __ballot_sync(~0u, free);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) of_warp[warp] = static_cast<uint32_t>(__popc(all));
+    __syncthreads();
+    auto mine = row + __popc(all & ((1u << threadIdx.x % 32) - 1));
+    for (uint32_t w = 0; w < kWarps; ++w) {
+      mine += w < warp ? static_cast<int32_t>(of_warp[w]) : 0;
+      row += static_cast<int32_t>(of_warp[w]);
+    }
     if (free && mine < end) {
       line.pos[c] = line.kv_len + mine - first;
       place[static_cast<size_t>(mine) * a.heads + head] = static_cast<int32_t>(c);
     }
-    row += __popc(all);
   }
-  for (int32_t left = row + static_cast<int32_t>(threadIdx.x); left < end; left += 32) {
+  for (int32_t left = row + static_cast<int32_t>(threadIdx.x); left < end; left += kThreads) {
     place[static_cast<size_t>(left) * a.heads + head] = -1;
   }
 }
@@ -205,7 +213,7 @@ __global__ void __launch_bounds__(kThreads) evict_kernel(EvictArgs a, Pointers p
   if (share != 1) {
     for (uint32_t c = threadIdx.x; c < a.cells; c += kThreads) line.score[c] *= share;
   }
-  if (threadIdx.x < 32) place_rows(a, line, {p.place, head, first, end});
+  place_rows(a, line, {p.place, head, first, end});
 }
 
 void evict_op(const EvictArgs& a, const cuda::Launch& l) {

@@ -91,10 +91,12 @@ __device__ bool chooses_all(const ChooseArgs& a, const Choice& c) {
   return c.before <= a.most_pages - kAlways;
 }
 
-// A warp takes kPagesOfWarp pages of a KV head for a row; a lane has elements d, d + 32, ...
+// A warp takes kPagesOfWarp pages of a KV head for a row; a lane has elements d, d + 32, ... The query heads that choose
+// together are added up first: what they have above 0 meets the greatest elements, what they have below the least.
 template <class E>
 __global__ void __launch_bounds__(kThreads)
     bound_kernel(const __grid_constant__ ChooseArgs a, const __grid_constant__ ChoosePointers p) {
+  constexpr uint32_t kOwn = 4;  // elements of a lane at a time
   cuda::wait();
   const uint32_t head = blockIdx.y, lane = threadIdx.x % 32;
   Choice c;
@@ -102,24 +104,43 @@ __global__ void __launch_bounds__(kThreads)
   if (chooses_all(a, c)) return;
   const float* q = p.q + c.row * a.q_row + size_t{head} * a.group * a.dim;
   const uint32_t first = (blockIdx.x * kWarps + threadIdx.x / 32) * kPagesOfWarp;
-  for (uint32_t page = first; page < min(first + kPagesOfWarp, c.before); ++page) {
-    const E* greatest =
-        static_cast<const E*>(p.summaries) + ((size_t{c.slot} * a.heads + head) * a.pages + page) * 2 * a.dim;
-    float sum = 0;
+  if (first >= c.before) return;
+  const E* summaries =
+      static_cast<const E*>(p.summaries) + ((size_t{c.slot} * a.heads + head) * a.pages + first) * 2 * a.dim;
+  float sum[kPagesOfWarp] = {};
+  for (uint32_t from = 0; from < a.dim; from += 32 * kOwn) {
+    float above[kOwn] = {}, below[kOwn] = {};
     for (uint32_t g = 0; g < a.group; ++g) {
-      for (uint32_t d = lane; d < a.dim; d += 32) {
-        const float x = q[g * a.dim + d];
-        sum += x * cuda::to_float(greatest[x > 0 ? d : a.dim + d]);
+#pragma unroll
+      for (uint32_t i = 0; i < kOwn; ++i) {
+        const uint32_t d = from + lane + 32 * i;
+        const float x = d < a.dim ? q[g * a.dim + d] : 0;
+        above[i] += fmaxf(x, 0);
+        below[i] += fminf(x, 0);
       }
     }
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    if (lane == 0) c.bounds[page] = order_of(__float_as_uint(sum));
+#pragma unroll
+    for (uint32_t page = 0; page < kPagesOfWarp; ++page) {
+      const E* greatest = summaries + size_t{page} * 2 * a.dim;
+#pragma unroll
+      for (uint32_t i = 0; i < kOwn; ++i) {
+        const uint32_t d = from + lane + 32 * i;
+        if (first + page >= c.before || d >= a.dim) continue;
+        sum[page] += above[i] * cuda::to_float(greatest[d]) + below[i] * cuda::to_float(greatest[a.dim + d]);
+      }
+    }
+  }
+#pragma unroll
+  for (uint32_t page = 0; page < kPagesOfWarp; ++page) {
+    for (int step = 16; step > 0; step /= 2) sum[page] += __shfl_xor_sync(~0u, sum[page], step);
+    if (lane == 0 && first + page < c.before) c.bounds[first + page] = order_of(__float_as_uint(sum[page]));
   }
 }
 
 // This is the block's shared memory.
 struct Shared {
   uint32_t count[256];                    // bounds by the eight bits at hand
+  uint32_t of_warp[kWarps];               // the sums of the counts of 32 neighbours
   uint32_t known, left;                   // bits that the last chosen bound has; how many with these are chosen
   uint32_t above[kWarps], equal[kWarps];  // how many pages of a turn are above, and equal, by warp
 };
@@ -131,6 +152,7 @@ __device__ void find_last(const Choice& c, uint32_t most, Shared& s) {
     s.known = 0;
     s.left = most;
   }
+  static_assert(kThreads == 256);
   for (int shift = 24; shift >= 0; shift -= 8) {
     for (uint32_t i = threadIdx.x; i < 256; i += kThreads) s.count[i] = 0;
     __syncthreads();
@@ -140,10 +162,19 @@ __device__ void find_last(const Choice& c, uint32_t most, Shared& s) {
       if ((bound & mask) == known) atomicAdd(&s.count[bound >> shift & 255], 1u);
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      uint32_t bits = 255, left = s.left;
-      while (bits > 0 && s.count[bits] < left) left -= s.count[bits--];
-      s.left = left;
+    // The last chosen one has the greatest eight bits that no fewer bounds reach than are left to choose. A thread has
+    // the bounds with 255 - threadIdx.x.
+    const uint32_t bits = 255 - threadIdx.x, own = s.count[bits], wanted = s.left;
+    uint32_t through = own;  // so many have these bits or greater ones
+    for (uint32_t d = 1; d < 32; d *= 2) {
+      const uint32_t before = __shfl_up_sync(~0u, through, d);
+      if (threadIdx.x % 32 >= d) through += before;
+    }
+    if (threadIdx.x % 32 == 31) s.of_warp[threadIdx.x / 32] = through;
+    __syncthreads();
+    for (uint32_t w = 0; w < threadIdx.x / 32; ++w) through += s.of_warp[w];
+    if (through >= wanted && through - own < wanted) {
+      s.left = wanted - (through - own);
       s.known = known | bits << shift;
     }
     __syncthreads();
