@@ -1,5 +1,7 @@
-// Chooses the kernels that do a layer on a GPU and records their ops. Their arguments and
-// operands are set up here, once for all of them.
+// Chooses the kernels that do a layer on a GPU (best()) and records their ops. A recording sets up the arguments and
+// operands of all kernels alike, then takes what was claimed of the prologue into them, then emits the ops: decoding by
+// itself; preparing, decoding for sequences of few rows and prefill; or one of these over a copy of the view.
+// Invariant: what a variant claims is what its recording finds in the prologue.
 #include <algorithm>
 #include <string>
 

@@ -48,7 +48,7 @@ template <class Team>
 using StateOf =
     std::conditional_t<Team::Shape::kMostQueries == kFewQueries, WarpState<Team::kDim>, DecodeState<Team::kDim>>;
 
-// What a block has done before.
+// This is what a block has done before.
 struct Progress {
   bool worked = false;  // it has attended to a split
   uint32_t taken = 0;   // it has taken so many runs of rows
@@ -213,7 +213,7 @@ uint64_t decode_zeroed_bytes(const GpuArgs& a) {
 
 namespace {
 
-// The most splits that cut() makes of up to so many positions.
+// Returns the most splits that cut() makes of up to so many positions.
 uint64_t most_splits(const GpuArgs& a, uint64_t span) {
   const auto pieces = [&](uint64_t of) { return (span + of - 1) / of; };
   if (a.many_rows != 0) return std::min<uint64_t>(a.splits, pieces(kAmple));
