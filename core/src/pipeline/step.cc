@@ -119,7 +119,7 @@ Status Pipeline::Impl::launch_next(const StepBatch& next) {
   return {};
 }
 
-// What runs may be followed at once only where neither the host's masks nor a look at results stand in between. The step
+// A step may be followed at once only where neither the host's masks nor a look at results stand in between. The step
 // after a short one is launched as late as can be: whoever comes until then is in that one, and would else wait for its
 // end, too. How long steps with prompts take, nobody knows.
 Status Pipeline::Impl::launch_ahead(const StepBatch& batch, const StepAhead& ahead) {

@@ -136,7 +136,7 @@ std::unique_ptr<ModelWriter> open_gguf(const Source& source, const fs::path& out
   return write_gguf(output, metadata, alignment, plan.written, replace);
 }
 
-// What a calibration says of layers, as QuantizeReport has it.
+// A calibration says this of layers, as QuantizeReport has it.
 struct CalibratedLayers {
   size_t resumed = 0;
   std::vector<std::string> unseen;

@@ -21,6 +21,11 @@
 
 namespace tenon::attention {
 
+// Returns the first position that a window of so many shows a row at that position; without a window (0) it sees all.
+constexpr uint32_t after_window(uint32_t position, uint32_t window) {
+  return window != 0 && position >= window ? position + 1 - window : 0;
+}
+
 // Attention ops share these arguments. Each derives its own from these.
 struct ViewArgs {
   sdk::KvLayout kv;

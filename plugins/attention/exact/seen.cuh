@@ -14,6 +14,7 @@
 
 namespace tenon::exact {
 
+using attention::after_window;
 using cuda::KvCells, cuda::KvLayout;
 
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
@@ -153,9 +154,6 @@ class Seen {
     }
     later_ = from / a_.chunk_lanes;
     later_chunks_ = max(past_chunk(past), later_) - later_;
-  }
-  __device__ static uint32_t after_window(uint32_t position, uint32_t window) {
-    return window != 0 && position >= window ? position + 1 - window : 0;
   }
   __device__ uint32_t place(int32_t row) const {
     return static_cast<uint32_t>(a_.kv.apart() ? p_.place[static_cast<uint32_t>(row) * a_.kv.heads + head_]

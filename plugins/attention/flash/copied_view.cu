@@ -1,3 +1,4 @@
+// Says which views can be copied, and records the ops of gather.h: the copy, a ring's first cells, weights by cell.
 #include <algorithm>
 
 #include "copied_view.h"

@@ -1,60 +1,22 @@
-// gather.h says what these kernels are for.
-#include <algorithm>
+// Copies what a step's rows see of a view; gather.h says what of which view. A block has some lanes of a KV head of a
+// copied sequence: it finds how many cells come before its own, finds these, and copies their keys and values, all loads
+// first. Blocks after those turn the queries, where keys are turned.
 #include <type_traits>
 
-#include "cuda_ops.h"
-#include "gather.h"
-#include "softmax.cuh"
-#include "tenon/cuda/kv_reader.cuh"
-#include "tenon/cuda/mma.cuh"
+#include "gather.cuh"
 #include "tenon/cuda/overlap.cuh"
-#include "tenon/cuda/shared_memory.cuh"
 #include "tenon/sdk/live.h"
-#include "tiles.cuh"
 
 namespace tenon::flash {
 namespace {
 
-using attention::ViewArgs;
-using cuda::KvCells;
+using attention::after_window;
 
 constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
 constexpr uint32_t kLanesOfBlock = 32;    // a block copies the cells of so many lanes
 constexpr uint32_t kQueriesOfBlock = 32;  // or turns so many queries
 constexpr int32_t kNoLimit = 1 << 30;     // copies are read up to a row's place, whatever came before the step
 
-// These are the view and the step.
-struct ViewPointers {
-  const float* q;
-  float* out;
-  void *keys, *values, *key_scales, *value_scales;
-  const int32_t *pages, *place, *used, *table;
-  const uint32_t* live;
-  const int32_t *pos, *slot, *kv_len, *seq_slot, *seq_row, *chosen;
-  const float* rope;
-  float* sums;
-
-  explicit ViewPointers(const cuda::Launch& l)
-      : q(l.ptr<const float>(attention::kQ)),
-        out(l.ptr<float>(attention::kOut)),
-        keys(l.ptr<void>(attention::kKeyPlane)),
-        values(l.ptr<void>(attention::kValuePlane)),
-        key_scales(l.ptr<void>(attention::kKeyScales)),
-        value_scales(l.ptr<void>(attention::kValueScales)),
-        pages(l.ptr<const int32_t>(attention::kPages)),
-        place(l.ptr<const int32_t>(attention::kPlace)),
-        used(l.ptr<const int32_t>(attention::kUsed)),
-        table(l.ptr<const int32_t>(attention::kTable)),
-        live(l.ptr<const uint32_t>(attention::kLive)),
-        pos(l.ptr<const int32_t>(attention::kPos)),
-        slot(l.ptr<const int32_t>(attention::kSlot)),
-        kv_len(l.ptr<const int32_t>(attention::kKvLen)),
-        seq_slot(l.ptr<const int32_t>(attention::kSeqSlot)),
-        seq_row(l.ptr<const int32_t>(attention::kSeqRow)),
-        chosen(l.ptr<const int32_t>(attention::kChosen)),
-        rope(l.ptr<const float>(attention::kRope)),
-        sums(l.ptr<float>(attention::kSums)) {}
-};
 struct CopyPointers {
   void *keys, *values;
   int32_t* pages;
@@ -64,26 +26,6 @@ struct CopyPointers {
   int32_t* cell_of;
   float* weights;
 };
-
-// Returns the first position that a window of so many shows a row at position n; 0: it shows all.
-__device__ __forceinline__ uint32_t after_window(uint32_t n, uint32_t window) {
-  return window != 0 && n >= window ? n + 1 - window : 0;
-}
-
-// ---- rope -------------------------------------------------------------------------------------------------------------
-// This is a head of f32 numbers, given by x(d).
-template <class X>
-__device__ __forceinline__ float turned(const ViewArgs& a, const float* rope, int32_t index, uint32_t d, const X& x) {
-  const uint32_t rotated = static_cast<uint32_t>(a.rotated), half = rotated / 2;
-  if (d >= rotated) return x(d);
-  const bool second = a.pairing == 0 ? d >= half : d % 2 != 0;
-  const uint32_t other = a.pairing != 0 ? d ^ 1 : second ? d - half : d + half;
-  const uint32_t pair = a.pairing == 0 ? d % half : d / 2;
-  const auto row = static_cast<uint32_t>(index < 0 ? -index : index);
-  const float2 angle = reinterpret_cast<const float2*>(rope)[size_t{row} * half + pair];
-  const float sine = index < 0 ? -angle.y : angle.y;
-  return second ? x(other) * sine + x(d) * angle.x : x(d) * angle.x - x(other) * sine;
-}
 
 // ---- what a copied sequence has ---------------------------------------------------------------------------------------
 struct Copied {
@@ -98,8 +40,7 @@ class Lanes {
   __device__ Lanes(const GatherArgs& a, const ViewPointers& p, const Copied& s, uint32_t kv_head, uint32_t* taken)
       : a_(a), p_(p), s_(s), head_(kv_head), taken_(taken), kv_len_(static_cast<uint32_t>(p.kv_len[s.slot])) {
     if (a.kv.rule == TENON_POS_TABLE) {
-      line_ = a.kv.apart() ? size_t{s.slot} * a.kv.heads + kv_head : s.slot;
-      used_ = static_cast<uint32_t>(p.used[line_]);
+      used_ = static_cast<uint32_t>(p.used[a.kv.apart() ? size_t{s.slot} * a.kv.heads + kv_head : s.slot]);
       count_ = static_cast<uint32_t>(a.kv.capacity()) + s.rows;
       find_taken();
     } else if (a.most_spans != 0) {
@@ -214,7 +155,6 @@ class Lanes {
   uint32_t head_;
   uint32_t* taken_;
   uint32_t kv_len_, count_ = 0;
-  size_t line_ = 0;      // TABLE
   uint32_t used_ = 0;    // TABLE
   const int32_t* list_;  // spans: how many, and their numbers
   // The first `old` lanes are a ring's cells from position own on, or those of spans; the others begin at position first.
@@ -228,16 +168,6 @@ struct Found {
   const void *key[kLanesOfBlock], *value[kLanesOfBlock];  // the cell's; nullptr: it has no page
   uint32_t count;
 };
-
-// This is a KV head of a copied sequence.
-struct CopiedHead {
-  uint32_t sequence, head, columns, heads;
-};
-// Returns where a copied place lies, in elements.
-__device__ __forceinline__ size_t element_at(const CopiedHead& h, uint32_t place, uint32_t dim) {
-  const size_t page = (size_t{h.sequence} * h.columns + place / kCopiedPage) * h.heads + h.head;
-  return (page * kCopiedPage + place % kCopiedPage) * dim;
-}
 
 // These are eight elements of a head, as they are stored.
 template <class C>
@@ -466,198 +396,6 @@ __global__ void __launch_bounds__(kThreads)
   if (count > in_page) copy(in_page, count - in_page);
 }
 
-// ---- a ring's first cells ---------------------------------------------------------------------------------------------
-// A warp has a query head of a row; a lane has the elements d = lane + 32 i.
-template <class C>
-__global__ void __launch_bounds__(kThreads)
-    first_kernel(const __grid_constant__ ViewArgs a, const __grid_constant__ ViewPointers p, const float* learned) {
-  constexpr uint32_t kOwn = 256 / 32;
-  cuda::wait();
-  const uint32_t row = blockIdx.y, head = blockIdx.x * kWarps + threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (row >= *p.live || head >= a.q_heads || p.slot[row] < 0) return;
-  const auto slot = static_cast<uint32_t>(p.slot[row]), n = static_cast<uint32_t>(p.pos[row]);
-  const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, slot, head / a.group);
-  const KvCells values({a.kv, a.kv.v, p.values, p.value_scales, p.pages}, slot, head / a.group);
-  const float* q = p.q + row * a.q_row + head * a.kv.k.dim;
-  const auto query = [&](uint32_t d) { return q[d]; };
-  float own[kOwn], out[kOwn] = {}, top = kNothing, sum = 0;
-#pragma unroll
-  for (uint32_t i = 0; i < kOwn; ++i) {
-    const uint32_t d = lane + 32 * i;
-    own[i] = d < a.kv.k.dim ? turned(a, p.rope, static_cast<int32_t>(n - a.kv.shift_at(n)), d, query) : 0;
-  }
-  const uint32_t end = min(a.kv.sinks, after_window(n, a.kv.window));
-  for (uint32_t cell = after_window(n, a.window); cell < end; ++cell) {
-    const auto* key = reinterpret_cast<const typename C::Stored*>(keys.at(cell));
-    const auto* value = reinterpret_cast<const typename C::Stored*>(values.at(cell));
-    if (key == nullptr || value == nullptr) continue;
-    const float key_scale = keys.scale(cell), value_scale = values.scale(cell);
-    float score = 0;
-#pragma unroll
-    for (uint32_t i = 0; i < kOwn; ++i) {
-      const uint32_t d = lane + 32 * i;
-      if (d >= a.kv.k.dim) break;
-      score += own[i] * turned(a, p.rope, static_cast<int32_t>(cell), d,
-                               [&](uint32_t e) { return C::decode(sdk::kv_code<C>(key, e), key_scale); });
-    }
-    for (int step = 16; step > 0; step /= 2) score += __shfl_xor_sync(~0u, score, step);
-    score *= a.scale;
-    if (a.softcap != 0) score = a.softcap * tanhf(score / a.softcap);
-    score *= kLog2E;
-    const float higher = fmaxf(top, score), shrink = exp2f(top - higher), weight = exp2f(score - higher);
-    top = higher;
-    sum = sum * shrink + weight;
-#pragma unroll
-    for (uint32_t i = 0; i < kOwn; ++i) {
-      const uint32_t d = lane + 32 * i;
-      if (d < a.kv.v.dim) out[i] = out[i] * shrink + weight * C::decode(sdk::kv_code<C>(value, d), value_scale);
-    }
-  }
-  if (learned != nullptr) {  // it weighs no value
-    const float score = learned[head] * kLog2E, higher = fmaxf(top, score), shrink = exp2f(top - higher);
-    sum = sum * shrink + exp2f(score - higher);
-    for (float& o : out) o *= shrink;
-    top = higher;
-  }
-#pragma unroll
-  for (uint32_t i = 0; i < kOwn; ++i) {
-    const uint32_t d = lane + 32 * i;
-    if (d < a.kv.v.dim) p.out[row * a.out_row + head * a.kv.v.dim + d] = sum == 0 ? 0 : out[i] / sum;
-  }
-  if (lane == 0) p.sums[row * a.q_heads + head] = sum == 0 ? kNothing : top + log2f(sum);
-}
-
-// ---- weights by cell --------------------------------------------------------------------------------------------------
-constexpr uint32_t kCellsOfBlock = 64;
-
-struct CellWeightPointers {
-  const float* q;
-  const void* keys;
-  const int32_t *cell_of, *pos;
-  const float* sums;
-  const uint32_t* live;
-  const int32_t *seq_slot, *seq_row;
-  float* weights;
-};
-
-// A lane's halves of a query from dimension d on: d and d + 1.
-template <class E>
-__device__ __forceinline__ uint32_t two_of(const float* q, uint32_t d, uint32_t dim) {
-  if (q == nullptr || d >= dim) return 0;
-  const float2 x = *reinterpret_cast<const float2*>(q + d);
-  return cuda::to_halves<E>(x.x, x.y);
-}
-
-// These are the places of a block: kCellsOfBlock of a KV head of a sequence, whose keys are a tile in shared memory.
-struct Places {
-  uint32_t seq, kv_head, first, end;  // the sequence has places up to `end`
-  uint32_t first_row, end_row;        // these rows' weights count
-  const int32_t* pos;                 // by row of the step
-  uint32_t tile;
-};
-// The whole block calls this.
-template <class E, uint32_t D>
-__device__ __forceinline__ void load_keys(const CellWeightArgs& a, const E* keys, const Places& s) {
-  const CopiedHead head{s.seq, s.kv_head, a.room / kCopiedPage, a.heads};
-  const E* from = keys + element_at(head, s.first, a.dim);
-  for (uint32_t i = threadIdx.x; i < kCellsOfBlock * D / 8; i += kThreads) {
-    const uint32_t r = i / (D / 8), piece = i % (D / 8), to = s.tile + tile_offset<D>(r, piece);
-    if (s.first + r < s.end && piece < a.dim / 8) {
-      cuda::copy_async(to, from + r * a.dim + piece * 8);
-    } else {
-      cuda::store_zeros(to);
-    }
-  }
-  cuda::commit_copies();
-  cuda::wait_copies<0>();
-  __syncthreads();
-}
-
-// In a 16 x 8 product, lane 4 g + t has queries g and g + 8, and of eight places 2t and 2t + 1.
-using PlaceSums = float[kCellsOfBlock / 8][2];  // [eight places][of the lane's two]
-// Adds the weights of 16 queries, from number q on.
-template <class E, uint32_t D>
-__device__ __forceinline__ void add_weights(const CellWeightArgs& a, const CellWeightPointers& p, const Places& places,
-                                            uint32_t q, PlaceSums& sum) {
-  const uint32_t queries = (places.end_row - places.first_row) * a.group;
-  const uint32_t g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-  const ScoreScale scale = score_scale(a.scale, a.softcap);
-  const float* own[2];  // by row of the product; nullptr: there is no such query
-  float log[2];
-  uint32_t past[2];
-#pragma unroll
-  for (uint32_t i = 0; i < 2; ++i) {
-    const uint32_t number = q + g + 8 * i, row = places.first_row + number / a.group,
-                   head = places.kv_head * a.group + number % a.group;
-    const bool there = number < queries;
-    own[i] = there ? p.q + row * a.q_row + head * a.dim : nullptr;
-    log[i] = there ? p.sums[row * a.q_heads + head] : 0;
-    past[i] = there ? static_cast<uint32_t>(places.pos[row]) + 1 : 0;
-  }
-  float s[kCellsOfBlock / 8][4] = {};
-#pragma unroll
-  for (uint32_t k = 0; k < D / 16; ++k) {
-    const uint32_t d = k * 16 + 2 * t;
-    const uint32_t x[4] = {two_of<E>(own[0], d, a.dim), two_of<E>(own[1], d, a.dim), two_of<E>(own[0], d + 8, a.dim),
-                           two_of<E>(own[1], d + 8, a.dim)};
-#pragma unroll
-    for (uint32_t n = 0; n < kCellsOfBlock / 16; ++n) {
-      uint32_t b[4];
-      cuda::load_matrices(b, places.tile + pieces_first<D>(n * 16, k * 2));
-      cuda::mma<E>(s[2 * n], x, b[0], b[1]);
-      cuda::mma<E>(s[2 * n + 1], x, b[2], b[3]);
-    }
-  }
-#pragma unroll
-  for (uint32_t n = 0; n < kCellsOfBlock / 8; ++n) {
-#pragma unroll
-    for (uint32_t e = 0; e < 4; ++e) {
-      const uint32_t place = places.first + n * 8 + 2 * t + e % 2;
-      if (place < past[e / 2]) sum[n][e % 2] += exp2_approx(scale(s[n][e]) - log[e / 2]);
-    }
-  }
-}
-
-// A block's warps take 16 queries at a time, of all rows and query heads that count.
-template <class E, uint32_t D>
-__global__ void __launch_bounds__(kThreads)
-    weights_kernel(const __grid_constant__ CellWeightArgs a, const __grid_constant__ CellWeightPointers p) {
-  extern __shared__ __align__(128) char smem[];
-  __shared__ float of_warp[kWarps][kCellsOfBlock];
-  cuda::wait();
-  const uint32_t seq = blockIdx.z, kv_head = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (seq >= p.live[sdk::kLiveSeqs] || p.seq_slot[seq] < 0) return;
-  const auto first_row = static_cast<uint32_t>(p.seq_row[seq]), end_row = static_cast<uint32_t>(p.seq_row[seq + 1]);
-  if (first_row == end_row) return;
-  const int32_t* pos = p.pos + size_t{kv_head} * a.rows;
-  const uint32_t observed = max(first_row, end_row > a.weight_rows ? end_row - a.weight_rows : 0);
-  const Places places{
-      seq,     kv_head, blockIdx.x * kCellsOfBlock, static_cast<uint32_t>(pos[end_row - 1]) + 1, observed,
-      end_row, pos,     cuda::shared_address(smem)};
-  if (places.first >= places.end) return;
-  load_keys<E, D>(a, static_cast<const E*>(p.keys), places);
-
-  PlaceSums sum = {};
-  for (uint32_t q = warp * 16; q < (end_row - observed) * a.group; q += kWarps * 16) {
-    add_weights<E, D>(a, p, places, q, sum);
-  }
-#pragma unroll
-  for (uint32_t n = 0; n < kCellsOfBlock / 8; ++n) {
-#pragma unroll
-    for (uint32_t e = 0; e < 2; ++e) {
-      for (uint32_t step = 4; step < 32; step *= 2) sum[n][e] += __shfl_xor_sync(~0u, sum[n][e], step);
-      if (lane < 4) of_warp[warp][n * 8 + 2 * lane + e] = sum[n][e];
-    }
-  }
-  __syncthreads();
-  const uint32_t place = places.first + threadIdx.x;
-  if (threadIdx.x >= kCellsOfBlock || place >= places.end) return;
-  float all = 0;
-  for (uint32_t w = 0; w < kWarps; ++w) all += of_warp[w][threadIdx.x];
-  const auto cell = static_cast<uint32_t>(p.cell_of[(size_t{seq} * a.heads + kv_head) * a.room + place]);
-  p.weights[(size_t{static_cast<uint32_t>(p.seq_slot[seq])} * a.heads + kv_head) * a.capacity + cell] = all;
-}
-
 }  // namespace
 
 void gather(const GatherArgs& a, const cuda::Launch& l) {
@@ -675,31 +413,6 @@ void gather(const GatherArgs& a, const cuda::Launch& l) {
         {.blocks = {chunks + turning, a.kv.heads, a.copied}, .threads = {kThreads}, .shared_bytes = bits}, a,
         ViewPointers(l), to, chunks);
     }
-  });
-}
-
-void attend_to_first(const ViewArgs& a, const cuda::Launch& l) {
-  cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {
-    if constexpr (!std::is_same_v<C, sdk::KvF32>) {
-      l(&first_kernel<C>, {.blocks = {(a.q_heads + kWarps - 1) / kWarps, a.rows}, .threads = {kThreads}}, a,
-        ViewPointers(l), a.sinks != 0 ? l.ptr<const float>(kLearnedSinks) : nullptr);
-    }
-  });
-}
-
-void cell_weights(const CellWeightArgs& a, const cuda::Launch& l) {
-  const CellWeightPointers p{
-      l.ptr<const float>(kWeightQuery),     l.ptr<const void>(kWeightKeys),      l.ptr<const int32_t>(kWeightCellOf),
-      l.ptr<const int32_t>(kWeightPos),     l.ptr<const float>(kWeightSums),     l.ptr<const uint32_t>(kWeightLive),
-      l.ptr<const int32_t>(kWeightSeqSlot), l.ptr<const int32_t>(kWeightSeqRow), l.ptr<float>(kWeights)};
-  with_half(a.codec, [&]<class E>(E) {
-    with_dim<64, 96, 128, 256>(a.dim, [&]<uint32_t D>() {
-      l(&weights_kernel<E, D>,
-        {.blocks = {(a.room + kCellsOfBlock - 1) / kCellsOfBlock, a.heads, a.seqs},
-         .threads = {kThreads},
-         .shared_bytes = kCellsOfBlock * kTileRowBytes<D>},
-        a, p);
-    });
   });
 }
 

@@ -6,7 +6,8 @@
 // at the copied places of their own cells. So a row at place n sees places up to n, and a window is one of places.
 //
 //   rings, in steps of few rows of a sequence   every row is a copied sequence: what it sees, keys turned for it
-//   rings, in longer steps                      what a sequence's rows see, from the first row's window on; see kFirst
+//   rings, in longer steps                      what a sequence's rows see, from the first row's window on; the
+//                                               ring's first cells before a window are apart (attend_to_first)
 //   tables                                      the old cells of a sequence in the order of their numbers, then its rows
 //   spans, in steps of few rows of a sequence   every row is a copied sequence, for each KV head
 //

@@ -10,6 +10,7 @@
 
 namespace tenon::flash {
 
+using attention::after_window;
 using sdk::Part;
 
 const Kernels& kernels(uint32_t isa) {
@@ -27,9 +28,6 @@ uint64_t bits_of(uint64_t from, uint64_t to, uint32_t block) {
   if (to <= block || to <= from) return 0;
   const uint64_t above = bits_below(static_cast<uint32_t>(std::min<uint64_t>(to - block, kKeys)));
   return from <= block ? above : above & ~bits_below(static_cast<uint32_t>(std::min<uint64_t>(from - block, kKeys)));
-}
-uint32_t after_window(uint32_t position, uint32_t window) {
-  return window != 0 && position >= window ? position + 1 - window : 0;
 }
 
 }  // namespace

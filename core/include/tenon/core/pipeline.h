@@ -84,7 +84,7 @@ struct StepBatch {
   void clear();
 };
 
-// What may come after a step. A device with queues begins with it while the step is under way, if the cache has room,
+// This says what may come after a step. A device with queues begins with it while the step is under way, if the cache has room,
 // and says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences.
 struct StepAhead {
   // Says whether the next batch may be this one with every row moved on by the token that is chosen now. It is asked
