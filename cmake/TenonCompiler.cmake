@@ -16,6 +16,15 @@ endif()
 set(TENON_PRECOMPILED_WARNINGS
   "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-maybe-uninitialized;-Wno-stringop-overflow;-Wno-stringop-overread>")
 
+# Sources that are compiled together share what they include, which is most of what a compiler reads. The names in their
+# anonymous namespaces have to differ.
+function(tenon_unity target)
+  if(TENON_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 if(TENON_SANITIZE)
   # GCC 12 takes the sanitizers' own code for reads of what was never written.
   target_compile_options(tenon_warnings INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-maybe-uninitialized>)

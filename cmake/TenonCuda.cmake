@@ -8,6 +8,7 @@ macro(tenon_quick_cuda)
   if(TENON_CUDA_QUICK AND CMAKE_CUDA_COMPILER)
     list(TRANSFORM TENON_CUDA_ARCHITECTURES REPLACE "-.*" "-virtual" OUTPUT_VARIABLE CMAKE_CUDA_ARCHITECTURES)
     string(APPEND CMAKE_CUDA_FLAGS " -Ofc=max")
+    string(REPLACE "-O3" "-O0" CMAKE_CUDA_FLAGS_RELEASE "${CMAKE_CUDA_FLAGS_RELEASE}")  # of the host's part
   endif()
 endmacro()
 

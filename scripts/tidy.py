@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """tidy.py BUILD JOBS [PATH...]: clang-tidy over the sources of FOLDERS, or over those whose paths begin with a PATH.
 
-BUILD has compile_commands.json; nothing needs to be built. Most of what clang-tidy does is to read and to search the
-standard library once for each source. So sources that are compiled alike and share no file-local name are read
+TENON_TIDY_PART=K/N: the K-th (from 0) of N parts of them. BUILD has compile_commands.json, without TENON_UNITY; nothing
+needs to be built. Most of what clang-tidy does is to read and to search the standard library once for each source. So sources that are compiled alike and share no file-local name are read
 together, by a file in BUILD/tidy that includes them, in a fifth of the time. A group that does not parse so is taken apart until
 it does. Everything that is found is printed, and ends the run with 1.
 """
@@ -10,6 +10,7 @@ import collections
 import concurrent.futures
 import functools
 import json
+import os
 import pathlib
 import re
 import shlex
@@ -122,7 +123,8 @@ def main():
     folder = build / "tidy"
     folder.mkdir(exist_ok=True)
     groups = groups_of(read_commands(build, wanted))
-    groups.sort(key=lambda item: -len(item[1]))
+    part, parts = map(int, os.environ.get("TENON_TIDY_PART", "0/1").split("/"))
+    groups = sorted(groups, key=lambda item: -len(item[1]))[part::parts]
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         clean = list(pool.map(lambda item: tidy(folder, str(item[0]), *item[1]), enumerate(groups)))
     print(f"clang-tidy: {sum(len(group) for _, group in groups)} sources, {'clean' if all(clean) else 'not clean'}")

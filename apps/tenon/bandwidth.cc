@@ -13,6 +13,7 @@
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace tenon::app {
@@ -62,10 +63,30 @@ Sum widest_sum() {
   return &sum_plain;
 }
 
+// Returns the bytes of the last caches that so many threads can have their parts in; 0: the system does not say.
+uint64_t last_cache_bytes(uint32_t threads) {
+  std::vector<std::pair<std::string, uint64_t>> caches;  // the processors that share it, and its bytes
+  for (uint32_t cpu = 0;; ++cpu) {
+    const std::string cache = "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cache/index3/";
+    std::ifstream size(cache + "size"), shared(cache + "shared_cpu_list");
+    uint64_t kib = 0;
+    std::string processors;
+    if (!(size >> kib) || !(shared >> processors)) break;
+    const bool known =
+        std::any_of(caches.begin(), caches.end(), [&](const auto& other) { return other.first == processors; });
+    if (!known) caches.emplace_back(processors, kib << 10);
+  }
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < caches.size() && i < threads; ++i) bytes += caches[i].second;
+  return bytes;
+}
+
 // Returns far more bytes than caches hold, as long as that is little of what the machine has left.
-uint64_t buffer_bytes(uint64_t available) {
-  constexpr uint64_t kMost = uint64_t{1} << 30, kLeast = uint64_t{16} << 20, kWhereUnknown = uint64_t{256} << 20;
-  return available == 0 ? kWhereUnknown : std::clamp(available / 16, kLeast, kMost);
+uint64_t buffer_bytes(uint64_t available, uint32_t threads) {
+  constexpr uint64_t kMost = uint64_t{1} << 30, kFew = uint64_t{256} << 20, kLeast = uint64_t{16} << 20;
+  const uint64_t caches = last_cache_bytes(threads);
+  const uint64_t wanted = caches == 0 ? kMost : std::clamp(8 * caches, kFew, kMost);
+  return available == 0 ? kFew : std::clamp(available / 16, kLeast, wanted);
 }
 
 uint64_t available_memory() {
@@ -83,7 +104,7 @@ struct FreeBlocks {
 }  // namespace
 
 Bandwidth read_bandwidth(uint32_t threads) {
-  const uint64_t wanted = buffer_bytes(available_memory());
+  const uint64_t wanted = buffer_bytes(available_memory(), threads);
   const size_t share = wanted / sizeof(Block) / threads / kUnroll * kUnroll;  // a thread has so many blocks
   Bandwidth result{.bytes_per_second = 0,
                    .buffer = share * threads * sizeof(Block),

@@ -16,7 +16,8 @@ struct Bandwidth {
 };
 
 // Every thread sums up its own part of one buffer, front to back, with the widest loads that the processor has; the
-// parts were written by the threads that read them. The buffer holds 1 GiB, 256 MiB where less than 4 GiB are free.
+// parts were written by the threads that read them. The buffer holds eight times what the last caches do, from 256 MiB to
+// 1 GiB, and a sixteenth of what is free where that is less.
 Bandwidth read_bandwidth(uint32_t threads);
 
 // Asks the loaded pipeline's device for the rate of its memory; if it has none to give, the pipeline's

@@ -27,7 +27,7 @@ class Descriptor {
   int number_;
 };
 
-std::error_code last_error() {
+std::error_code read_error() {
   return {errno, std::generic_category()};
 }
 
@@ -40,7 +40,7 @@ std::string read_start(int file, uint64_t most, std::error_code& error) {
     text.resize(before + std::min(std::max<uint64_t>(kPiece, before), most - before));
     do got = ::read(file, text.data() + before, text.size() - before);
     while (got < 0 && errno == EINTR);
-    if (got < 0) error = last_error();
+    if (got < 0) error = read_error();
     text.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   }
   return error ? std::string() : text;
@@ -52,7 +52,7 @@ std::string read_start(const std::filesystem::path& path, uint64_t most, std::er
   error.clear();
   const Descriptor file(path.c_str());
   if (file.number() >= 0) return read_start(file.number(), most, error);
-  error = last_error();
+  error = read_error();
   return {};
 }
 
@@ -67,7 +67,7 @@ std::vector<std::string> names_in_folder(const std::filesystem::path& folder, st
     errno = 0;
   }
   if (errno != 0) {
-    error = last_error();
+    error = read_error();
     names.clear();
   }
   std::sort(names.begin(), names.end());

@@ -17,14 +17,14 @@ struct Record {  // what a sequence's request asks for
 struct Args {
   uint32_t vocab;
 };
-enum { kOut, kIn, kParams, kLive, kOutRow, kSlot };  // the op's operands
+enum Operand { kOut, kIn, kRecords, kLive, kOutRow, kSlot, kOperands };
 
 void keep_near_the_largest(const Args& args, const sdk::Part& part) {
   constexpr float kGone = -std::numeric_limits<float>::infinity();
   const uint32_t live_rows = part.ptr<const uint32_t>(kLive)[sdk::kLiveOutRows];
   for (uint32_t row = part.begin(); row < std::min(part.end(), live_rows); ++row) {
     const int32_t slot = part.ptr<const int32_t>(kSlot)[part.ptr<const int32_t>(kOutRow)[row]];
-    const float n = part.ptr<const Record>(kParams)[slot].n;
+    const float n = part.ptr<const Record>(kRecords)[slot].n;
     const float* logits = part.ptr<const float>(kIn) + size_t{row} * args.vocab;
     float* out = part.ptr<float>(kOut) + size_t{row} * args.vocab;
 
@@ -60,12 +60,13 @@ class TopNSigma : public sdk::Sampler<TopNSigma> {
   void record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recorder& r) {
     const uint32_t rows = r.bounds().out_rows;
     const tenon_tid out = r.temp(sdk::tensor(TENON_F32, {rows, c.vocab}));
-    const tenon_operand operands[] = {{out, TENON_WRITE},
-                                      {c.logits, TENON_READ},
-                                      {s.params, TENON_READ},
-                                      {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {r.step(TENON_STEP_OUT_ROW), TENON_READ},
-                                      {r.step(TENON_STEP_SLOT), TENON_READ}};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kOperands, {{kOut, out, TENON_WRITE},
+                                     {kIn, c.logits, TENON_READ},
+                                     {kRecords, s.params, TENON_READ},
+                                     {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                     {kOutRow, r.step(TENON_STEP_OUT_ROW), TENON_READ},
+                                     {kSlot, r.step(TENON_STEP_SLOT), TENON_READ}});
     tenon_cost cost{};
     cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] = 4.0 * c.vocab;
     cost.flops[sdk::kCostPerRow] = 6.0 * c.vocab;

@@ -220,7 +220,7 @@ class Chain {
     if constexpr (!std::is_void_v<typename F::Half>) {
       if (a.rows >= kTileGemmSince && !b_.options.unpaired) {
         TileGemm<F>::prepare(a, p, launch);
-        return TileGemm<F>::multiply(a, p, false, launch);
+        return TileGemm<F>::multiply(a, p, BlockSize::kSmall, launch);
       }
     }
     using Product = Matvec<F, kTiles>;
@@ -228,7 +228,7 @@ class Chain {
     a.digits = b_.options.halves ? 0 : 1;
     a.prepared = Product::direct_classes(a) == 0 ? 1 : 0;
     if (a.prepared != 0) Product::prepare(a, p, launch);
-    Product::multiply(a, p, !s.norm, launch);
+    Product::multiply(a, p, s.norm ? BlockSize::kSmall : BlockSize::kLarge, launch);
   }
   void print(const char* name, const Time& t, double bytes, size_t ops) const {
     std::printf("  %s: %8.1f us (least %8.1f)  %6.2f us an op  %6.0f GB/s  %5.1f %% of the stream, %5.1f %% of 4650\n",

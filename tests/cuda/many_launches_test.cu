@@ -91,7 +91,7 @@ class Product {
   ~Product() { cudaStreamDestroy(stream_); }
 
   // Multiplies by one of the matrices.
-  void run(uint32_t copy) { Gemm::multiply(args_, pointers(copy), true, launch()); }
+  void run(uint32_t copy) { Gemm::multiply(args_, pointers(copy), cuda::BlockSize::kLarge, launch()); }
   void copy_y(float* to) {
     const size_t bytes = size_t{rows_} * kColumns * sizeof(float);
     TENON_CUDA_CHECK(cudaMemcpyAsync(to, y_.get(), bytes, cudaMemcpyDeviceToDevice, stream_));

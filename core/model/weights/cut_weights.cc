@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "expert_tensors.h"
 #include "layout.h"
 
 namespace tenon::weights {
 namespace {
-
-// Models have some hundreds. A file that states more is not given a name for each.
-constexpr int64_t kMostExperts = 4096;
 
 [[noreturn]] void refuse(const Weights& source, const WeightTensor& t, const std::string& expected) {
   throw Error(ErrorCode::kModel, {t.file < source.files().size() ? source.files()[t.file].string() : ""},

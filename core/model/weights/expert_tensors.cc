@@ -6,8 +6,6 @@ namespace tenon::weights {
 namespace {
 
 constexpr std::string_view kStacked = "_exps";
-// Models have some hundreds. A file that states more is not given a name for each.
-constexpr int64_t kMostExperts = 4096;
 
 }  // namespace
 

@@ -10,6 +10,9 @@
 
 namespace tenon::weights {
 
+// Models have some hundreds. A file that states more is not given a name for each.
+inline constexpr int64_t kMostExperts = 4096;
+
 // Returns the tensors of the experts, in order, which are parts of the tensor's bytes; none if the tensor is not one of
 // all experts, or its bytes are no whole number of such parts.
 std::vector<WeightTensor> expert_tensors(const WeightTensor& tensor);

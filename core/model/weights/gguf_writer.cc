@@ -13,7 +13,7 @@
 namespace tenon::weights {
 namespace {
 
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kWrittenVersion = 3;
 // These are the types of metadata values.
 constexpr uint32_t kTypeU32 = 4, kTypeI32 = 5, kTypeF32 = 6, kTypeBool = 7, kTypeString = 8, kTypeArray = 9,
                    kTypeU64 = 10, kTypeI64 = 11;
@@ -84,7 +84,7 @@ GgufLayout lay_out_gguf(const GgufPairs& metadata, uint64_t alignment, std::vect
   GgufLayout result;
   std::string& out = result.header;
   put(out, kGgufMagic);
-  put(out, kVersion);
+  put(out, kWrittenVersion);
   put<uint64_t>(out, tensors.size());
   put(out, metadata.count());
   out += metadata.bytes();

@@ -21,7 +21,7 @@ using sdk::Recorder;
 struct GatherArgs {
   int64_t columns, x_stride, y_stride;
 };
-enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow };
+enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow, kGatherOperands };
 void gather(const GatherArgs& a, const Part& p) {
   for (uint32_t i = p.begin(); i < std::min(p.end(), p.ptr<uint32_t>(kGatherLive)[sdk::kLiveOutRows]); ++i) {
     const float* x = p.ptr<const float>(kGatherX) + p.ptr<const int32_t>(kGatherOutRow)[i] * a.x_stride;
@@ -34,7 +34,7 @@ constexpr int64_t kPoolColumns = 64;
 struct PoolArgs {
   int64_t columns, x_stride;
 };
-enum PoolOperand { kPoolRows, kPooled, kPoolLive, kPoolSeqRow, kPoolSeqSlot, kPoolKvLen };
+enum PoolOperand { kPoolRows, kPooled, kPoolLive, kPoolSeqRow, kPoolSeqSlot, kPoolKvLen, kPoolOperands };
 void pool_columns(const PoolArgs& a, const Part& p, uint32_t seq, int64_t first) {
   const int64_t n = std::min(kPoolColumns, a.columns - first);
   const auto* seq_row = p.ptr<const int32_t>(kPoolSeqRow);
@@ -60,7 +60,7 @@ struct MaskArgs {
   int64_t vocab, words, x_stride, y_stride;
   uint32_t slices, padding;
 };
-enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber };
+enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber, kMaskOperands };
 void mask(const MaskArgs& a, const Part& p) {
   constexpr int64_t kBits = 32;
   const uint32_t rows = p.ptr<const uint32_t>(kMaskLive)[sdk::kLiveOutRows];
@@ -97,7 +97,8 @@ enum VerifyOperand {
   kVerifyToken,
   kVerifyParent,
   kVerifySurvivor,
-  kVerifyTold
+  kVerifyTold,
+  kVerifyOperands
 };
 void verify(const VerifyArgs& a, const Part& p) {
   const auto* live = p.ptr<uint32_t>(kVerifyLive);
@@ -133,7 +134,7 @@ struct TellArgs {
   uint32_t slices, sees_logits;
   sdk::SomeLeft left;
 };
-enum TellOperand { kLogits, kTold, kTellLive };
+enum TellOperand { kLogits, kTold, kTellLive, kTellOperands };
 // Neither has a branch inside of its loop, so that it becomes vector instructions. A number without itself is 0 if it
 // is finite, else NaN, which stays NaN in a sum.
 bool any_no_logit(const float* x, int64_t n) {
@@ -205,22 +206,24 @@ void draft_pass(const DraftPassArgs& a, const Part& p) {
 void record_gather(tenon_tid x, tenon_tid y, Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
   const GatherArgs a{from.dim[1], from.stride[0] / 4, to.stride[0] / 4};
-  const tenon_operand operands[] = {{x, TENON_READ},
-                                    {y, TENON_WRITE},
-                                    {rec.step(TENON_STEP_LIVE), TENON_READ},
-                                    {rec.step(TENON_STEP_OUT_ROW), TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kGatherOperands, {{kGatherX, x, TENON_READ},
+                                         {kGatherY, y, TENON_WRITE},
+                                         {kGatherLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                         {kGatherOutRow, rec.step(TENON_STEP_OUT_ROW), TENON_READ}});
   rec.emit<&gather>({.name = "gather", .operands = operands, .chunks = {rec.bounds().out_rows}}, a);
 }
 
 void record_pool(tenon_tid x, tenon_tid y, Recorder& rec) {
   const tenon_tensor from = rec.describe(x);
   const PoolArgs a{from.dim[1], from.stride[0] / 4};
-  const tenon_operand operands[] = {{x, TENON_READ},
-                                    {y, TENON_READ | TENON_WRITE},
-                                    {rec.step(TENON_STEP_LIVE), TENON_READ},
-                                    {rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                    {rec.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                    {rec.step(TENON_STEP_KV_LEN), TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kPoolOperands, {{kPoolRows, x, TENON_READ},
+                                       {kPooled, y, TENON_READ | TENON_WRITE},
+                                       {kPoolLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                       {kPoolSeqRow, rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                       {kPoolSeqSlot, rec.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                       {kPoolKvLen, rec.step(TENON_STEP_KV_LEN), TENON_READ}});
   const auto chunks = static_cast<uint32_t>((a.columns + kPoolColumns - 1) / kPoolColumns);
   rec.emit<&pool>({.name = "pool", .operands = operands, .chunks = {chunks}}, a);
 }
@@ -229,34 +232,37 @@ void record_mask(const sdk::MaskOp& op, tenon_tid x, tenon_tid y, Recorder& rec)
   const tenon_tensor from = rec.describe(x), to = rec.describe(y), masks = rec.describe(op.masks);
   const int64_t vocab = from.dim[1];
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
-  const tenon_operand operands[] = {{x, TENON_READ},
-                                    {y, TENON_WRITE},
-                                    {rec.step(TENON_STEP_LIVE), TENON_READ},
-                                    {op.masks, TENON_READ},
-                                    {op.number, TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kMaskOperands, {{kMaskX, x, TENON_READ},
+                                       {kMaskY, y, TENON_WRITE},
+                                       {kMaskLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                       {kMaskWords, op.masks, TENON_READ},
+                                       {kMaskNumber, op.number, TENON_READ}});
   rec.emit<&mask>({.name = "mask", .operands = operands, .chunks = {rows * slices}},
                   MaskArgs{vocab, masks.dim[1], from.stride[0] / 4, to.stride[0] / 4, slices, 0});
 }
 
 void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, Recorder& rec) {
-  const tenon_operand operands[] = {{next, TENON_READ | TENON_WRITE},
-                                    {accepted, TENON_WRITE},
-                                    {rec.step(TENON_STEP_LIVE), TENON_READ},
-                                    {rec.step(TENON_STEP_OUT_ROW), TENON_READ},
-                                    {rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                    {rec.step(TENON_STEP_TOKEN), TENON_READ},
-                                    {rec.step(TENON_STEP_PARENT), TENON_READ},
-                                    {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
-                                    {op.told(), TENON_WRITE}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kVerifyOperands, {{kVerifyNext, next, TENON_READ | TENON_WRITE},
+                                         {kVerifyAccepted, accepted, TENON_WRITE},
+                                         {kVerifyLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                         {kVerifyOutRow, rec.step(TENON_STEP_OUT_ROW), TENON_READ},
+                                         {kVerifySeqRow, rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                         {kVerifyToken, rec.step(TENON_STEP_TOKEN), TENON_READ},
+                                         {kVerifyParent, rec.step(TENON_STEP_PARENT), TENON_READ},
+                                         {kVerifySurvivor, rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
+                                         {kVerifyTold, op.told(), TENON_WRITE}});
   const VerifyArgs a{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.logits()).dim[1])};
   rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}}, a);
 }
 
 void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, bool first, Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
-  std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
-                                         {verify.told(), TENON_READ | TENON_WRITE},
-                                         {rec.step(TENON_STEP_LIVE), TENON_READ}};
+  std::vector<tenon_operand> operands =
+      sdk::operands_by(kTellOperands, {{kLogits, verify.logits(), TENON_READ},
+                                       {kTold, verify.told(), TENON_READ | TENON_WRITE},
+                                       {kTellLive, rec.step(TENON_STEP_LIVE), TENON_READ}});
   const int64_t vocab = logits.dim[1];
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
   const TellArgs a{vocab, logits.stride[0] / 4, slices, first, sdk::add_left(left, rec, operands)};

@@ -8,11 +8,11 @@
 namespace tenon {
 namespace {
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kHostAlignment = 64;
 
 // Such a component's memory beyond its own is the host's, whatever the pipeline's device is.
 tenon_status host_alloc(void*, uint32_t, uint64_t bytes, const char*, void** out, tenon_reason* why) {
-  *out = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  *out = std::aligned_alloc(kHostAlignment, (bytes + kHostAlignment - 1) / kHostAlignment * kHostAlignment);
   if (*out != nullptr) return TENON_OK;
   sdk::fill_reason(why, "out of host memory");
   return TENON_NO_SPACE;

@@ -290,11 +290,12 @@ void Loop::run() {
   const StepAhead ahead{.goes_on = [this] { return certain_to_go_on(); }, .next = [this] { return plan_next(); }};
   const Status status = pipeline_.step(batch_, result, ahead, [this](const StepResult& given) { return give(given); });
   forget_expected();
+  const std::exception_ptr plan_error = std::exchange(plan_error_, nullptr);
   if (!status.ok()) throw Error(status.code(), status.message());
   ahead_ = result.ahead;
   account(std::chrono::duration<double>(clock_() - step_begin_).count(), stats_.new_tokens - before);
   end_broken();
-  if (plan_error_) fail(std::exchange(plan_error_, nullptr), false);
+  if (plan_error) fail(plan_error, false);
 }
 
 // Ends the sequences whose numbers are not finite. All others have what the step gave them by then,
@@ -407,7 +408,7 @@ void Loop::account(double seconds, uint64_t new_tokens) {
     stats_.decode_seconds += seconds;
     stats_.decode_tokens += new_tokens;
     stats_.decode_weight_bytes += weight_bytes();
-    stats_.decode_kv_bytes += cached_bytes(false);
+    stats_.decode_kv_bytes += read_bytes();
   }
   if (rests_.are_on() && is_plain()) rests_.took(static_cast<uint32_t>(batch_.token.size()), seconds);
   if (trace_ != nullptr) record_counters(seconds, new_tokens);
@@ -417,10 +418,17 @@ double Loop::weight_bytes() const {
   return static_cast<double>(pipeline_.step_weight_bytes(static_cast<uint32_t>(batch_.token.size())));
 }
 
-double Loop::cached_bytes(bool with_resting) const {
+double Loop::cached_bytes() const {
   double bytes = 0;
-  for (const Sequence* s : running_) {
-    if (with_resting || !s->rest.rests) bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
+  for (const Sequence* s : running_) bytes += static_cast<double>(pipeline_.kv_used_bytes(s->kv_len));
+  return bytes;
+}
+
+// Others may have joined since, to take part in the next step.
+double Loop::read_bytes() const {
+  double bytes = 0;
+  for (const Share& share : shares_) {
+    if (share.sequence != nullptr) bytes += static_cast<double>(pipeline_.kv_used_bytes(share.sequence->kv_len));
   }
   return bytes;
 }
@@ -430,11 +438,11 @@ double Loop::cached_bytes(bool with_resting) const {
   RequestTrace::Counts counts;
   counts.running = running_.size();
   counts.waiting = sequences_.size() - running_.size();
-  counts.kv_bytes = cached_bytes(true);
+  counts.kv_bytes = cached_bytes();
   for (const Sequence* s : running_) counts.kv_blocks += static_cast<double>(pipeline_.kv_used_blocks(s->kv_len));
   counts.tokens_per_second = static_cast<double>(new_tokens) / seconds;
   if (batch_.prompts == 0) {
-    counts.read_gbps = (weight_bytes() + cached_bytes(false)) / seconds / 1e9;
+    counts.read_gbps = (weight_bytes() + read_bytes()) / seconds / 1e9;
   }
   trace_->step(pipeline_.track(), counts);
 }

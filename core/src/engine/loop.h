@@ -85,7 +85,8 @@ class Loop {
   void embed(Sequence& s, uint32_t cached);
   void account(double seconds, uint64_t new_tokens);
   bool is_plain() const;
-  double cached_bytes(bool with_resting) const;
+  double cached_bytes() const;  // of all sequences that run
+  double read_bytes() const;    // of those that took part in the last step
   double weight_bytes() const;  // the step reads so many
   void record_counters(double seconds, uint64_t new_tokens) const;
   void record_prompt(const Sequence& s, uint32_t rows) const;

@@ -1,5 +1,5 @@
 // This writes and reads session files: a header, the facts as lines of text, the tokens, and the cells, each filled up
-// with zeros to kAlignment. All numbers are little-endian. The header has the sizes of all of them and a checksum of
+// with zeros to kPartAlignment. All numbers are little-endian. The header has the sizes of all of them and a checksum of
 // the whole file, so that no byte of it can be another one unnoticed.
 #include "tenon/core/saved_sequence.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the file is read and written in place");
 
-constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kPartAlignment = 64;
 
 struct Header {
   std::array<char, 8> magic{'T', 'E', 'N', 'O', 'N', 'S', 'E', 'S'};
@@ -29,10 +29,10 @@ struct Header {
   uint64_t reserved_too = 0;
   uint64_t checksum = 0;  // it is the whole file's, computed with 0 here
 };
-static_assert(sizeof(Header) == kAlignment);
+static_assert(sizeof(Header) == kPartAlignment);
 
 constexpr uint64_t padded(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
 }
 
 uint64_t bytes_of_file(const Header& h) {
@@ -45,10 +45,10 @@ class Checksum {
  public:
   // Takes in a part of the file, as it is filled up there.
   void add(std::span<const std::byte> bytes) {
-    const size_t whole = bytes.size() / kAlignment * kAlignment;
-    for (size_t at = 0; at < whole; at += kAlignment) add_block(bytes.data() + at);
+    const size_t whole = bytes.size() / kPartAlignment * kPartAlignment;
+    for (size_t at = 0; at < whole; at += kPartAlignment) add_block(bytes.data() + at);
     if (whole == bytes.size()) return;
-    std::array<std::byte, kAlignment> rest{};
+    std::array<std::byte, kPartAlignment> rest{};
     std::copy(bytes.begin() + static_cast<std::ptrdiff_t>(whole), bytes.end(), rest.begin());
     add_block(rest.data());
   }
@@ -64,12 +64,12 @@ class Checksum {
     return sum ^ sum >> 32U;
   }
   void add_block(const std::byte* block) {
-    std::array<uint64_t, kAlignment / sizeof(uint64_t)> words{};
-    std::memcpy(words.data(), block, kAlignment);
+    std::array<uint64_t, kPartAlignment / sizeof(uint64_t)> words{};
+    std::memcpy(words.data(), block, kPartAlignment);
     for (size_t i = 0; i < words.size(); ++i) sums_[i] = mixed(sums_[i], words[i]);
   }
 
-  std::array<uint64_t, kAlignment / sizeof(uint64_t)> sums_{1, 2, 3, 4, 5, 6, 7, 8};
+  std::array<uint64_t, kPartAlignment / sizeof(uint64_t)> sums_{1, 2, 3, 4, 5, 6, 7, 8};
 };
 
 // These are the parts of a file in their order.
@@ -226,7 +226,7 @@ void SavedSequence::write(const std::filesystem::path& path, bool replace) const
   uint64_t at = 0;
   for (const auto part : {std::as_bytes(std::span(&parts.header, 1)), parts.facts, parts.tokens, parts.cells}) {
     check(file.write_at(part, at));
-    const std::array<std::byte, kAlignment> zeros{};
+    const std::array<std::byte, kPartAlignment> zeros{};
     check(file.write_at(std::span(zeros).first(padded(part.size()) - part.size()), at + part.size()));
     at += padded(part.size());
   }

@@ -223,8 +223,16 @@ void Pipeline::Impl::check_drafts() {
 
 void Pipeline::Impl::record() {
   const tenon_bounds largest = largest_of(shapes);
-  const ProgramContext shared{context,     target, draft_model.get(), samplers, storages, state,
-                              draft_state, masks,  largest,           pooled};
+  const ProgramContext shared{.device = context,
+                              .target = target,
+                              .draft = draft_model.get(),
+                              .samplers = samplers,
+                              .storages = storages,
+                              .state = state,
+                              .draft_state = draft_state,
+                              .masks = masks,
+                              .largest = largest,
+                              .pooled = pooled};
   const auto is_round = [&](size_t i) { return draft_model && i == round; };
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (shape_samples[i] && !target.has_head()) continue;  // there is nothing to choose from

@@ -262,8 +262,14 @@ SiteId Declared::add_site(const std::vector<LinearId>& linears, const AttentionD
   const LinearDecl& first = linears_[linears.front()];
   Site site;
   const std::string& path = first.matrix.path;
-  site.decl = {path,          first.layer,  first.columns, {}, static_cast<uint32_t>(first.experts.size()),
-               first.product, first.lookup, first.chosen};
+  site.decl = {.path = path,
+               .layer = first.layer,
+               .columns = first.columns,
+               .mats = {},
+               .experts = static_cast<uint32_t>(first.experts.size()),
+               .product = first.product,
+               .lookup = first.lookup,
+               .chosen = first.chosen};
   site.before = resolve_chain({path, first.columns}, first.before, components_, vectors);
   site.looked_up = resolve_chain({path, first.columns}, first.looked_up, components_, vectors);
   std::vector<std::string> names;

@@ -48,6 +48,32 @@ std::string joined(std::string a, const std::string& b) {
   return a + (a.empty() || b.empty() ? "" : ", ") + b;
 }
 
+// These ask a component what it claims. Nothing means that it refuses, for the reason in `why`; other failures are
+// thrown.
+std::optional<tenon_claim> asked(Call& call, tenon_status status, const tenon_claim& claim, std::string& why) {
+  if (status != TENON_REFUSED) {
+    call.check(status);
+    return claim;
+  }
+  why = call.text();
+  return {};
+}
+std::optional<tenon_claim> ask_attention(const Instance& attention, const tenon_attn& a, const tenon_kv_view& kv,
+                                         const tenon_bounds& bounds, std::string& why) {
+  auto claim = sdk::abi_struct<tenon_claim>();
+  Call call(attention, "claim");
+  const tenon_status status =
+      attention.table<tenon_attention>().claim(attention.self(), &a, &kv, &bounds, &claim, call.why());
+  return asked(call, status, claim, why);
+}
+std::optional<tenon_claim> ask_scheme(const Scheme& scheme, const tenon_linear& linear, const tenon_bounds& bounds,
+                                      std::string& why) {
+  auto claim = sdk::abi_struct<tenon_claim>();
+  Call call(scheme.instance, "claim");
+  const tenon_status status = scheme.table().claim(scheme.instance.self(), &linear, &bounds, &claim, call.why());
+  return asked(call, status, claim, why);
+}
+
 }  // namespace
 
 tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes) {
@@ -234,15 +260,10 @@ bool Negotiation::takes_formats(const Site& site, size_t shape, tenon_format x, 
     LinearView view(site, group.mats, group.offered, declared_.description());
     view.linear.x_format = x;
     view.linear.y_format = y;
-    const Scheme& scheme = *group.scheme;
-    auto claim = sdk::abi_struct<tenon_claim>();
-    Call call(scheme.instance, "claim");
-    const tenon_status status =
-        scheme.table().claim(scheme.instance.self(), &view.linear, &shapes_[shape], &claim, call.why());
-    if (status == TENON_REFUSED) return false;
-    call.check(status);
+    std::string why;
+    const std::optional<tenon_claim> claim = ask_scheme(*group.scheme, view.linear, shapes_[shape], why);
     const tenon_claim& made = group.claims[shape];
-    if (claim.pro != made.pro || claim.epi != made.epi || claim.variant != made.variant) return false;
+    if (!claim || claim->pro != made.pro || claim->epi != made.epi || claim->variant != made.variant) return false;
   }
   return true;
 }
@@ -250,21 +271,19 @@ bool Negotiation::takes_formats(const Site& site, size_t shape, tenon_format x, 
 bool Negotiation::claim_group(const Site& site, SiteGroup& group, const LinearView& view, bool observed) {
   const Scheme& scheme = *group.scheme;
   for (const tenon_bounds& bounds : shapes_) {
-    auto claim = sdk::abi_struct<tenon_claim>();
-    Call call(scheme.instance, "claim");
-    const tenon_status status = scheme.table().claim(scheme.instance.self(), &view.linear, &bounds, &claim, call.why());
-    if (status == TENON_REFUSED) {
+    std::string why;
+    std::optional<tenon_claim> claim = ask_scheme(scheme, view.linear, bounds, why);
+    if (!claim) {
       refuse(without_layer(view.linear.path),
-             scheme.instance.id() + " refuses: " + call.text() + schemes_.advice(scheme, site, view));
+             scheme.instance.id() + " refuses: " + why + schemes_.advice(scheme, site, view));
       return false;
     }
-    call.check(status);
-    if (claim.pro > site.before.size() || claim.epi > group.offered.size()) {
+    if (claim->pro > site.before.size() || claim->epi > group.offered.size()) {
       refuse(view.linear.path, scheme.instance.id() + " claims more ops than there are");
       return false;
     }
-    if (observed) claim.pro = 0;
-    group.claims.push_back(claim);
+    if (observed) claim->pro = 0;
+    group.claims.push_back(*claim);
   }
   if (!site.decl.lookup || scheme.table().record_rows != nullptr) return true;
   refuse(view.linear.path, scheme.instance.id() +
@@ -370,42 +389,32 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv, co
 }
 
 std::optional<tenon_claim> Negotiation::claim_of_attention(AttentionLayer& layer, const ChainView& pro, size_t shape) {
-  const Instance& attention = components_.attention;
-  const tenon_attn a = attention_of(layer.decl, pro);
-  auto claim = sdk::abi_struct<tenon_claim>();
-  Call call(attention, "claim");
-  const tenon_status status =
-      attention.table<tenon_attention>().claim(attention.self(), &a, &layer.cache, &shapes_[shape], &claim, call.why());
-  if (status == TENON_OK) return claim;
-  if (status != TENON_REFUSED) call.check(status);
-  return claim_over_copy(layer, pro, shape, call.text());
+  std::string why;
+  const std::optional<tenon_claim> claim =
+      ask_attention(components_.attention, attention_of(layer.decl, pro), layer.cache, shapes_[shape], why);
+  return claim ? claim : claim_over_copy(layer, pro, shape, why);
 }
 
 tenon_format Negotiation::format_left(const AttentionLayer& layer, const Site& to, const ChainView& pro, size_t shape) {
   const Instance& attention = components_.attention;
-  const auto& table = attention.table<tenon_attention>();
-  if (table.leaves_links == 0 || layer.dequant) return TENON_F32;
+  if (attention.table<tenon_attention>().leaves_links == 0 || layer.dequant) return TENON_F32;
   return first_format(to, shape, false, [&](tenon_format format) {
-    const tenon_attn a = attention_of(layer.decl, pro, format);
-    auto claim = sdk::abi_struct<tenon_claim>();
-    Call call(attention, "claim");
-    const tenon_status status = table.claim(attention.self(), &a, &layer.cache, &shapes_[shape], &claim, call.why());
-    if (status == TENON_REFUSED) return false;
-    call.check(status);
+    std::string why;
+    const std::optional<tenon_claim> claim =
+        ask_attention(attention, attention_of(layer.decl, pro, format), layer.cache, shapes_[shape], why);
     const tenon_claim& made = layer.claims[shape];
-    return claim.pro == made.pro && claim.variant == made.variant;
+    return claim && claim->pro == made.pro && claim->variant == made.variant;
   });
 }
 
 std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, const ChainView& pro, size_t shape,
                                                         const std::string& reason) {
   const Instance& attention = components_.attention;
-  const auto& table = attention.table<tenon_attention>();
   const std::string path = without_layer(layer.decl.path);
   // The copy holds the same cells in other codecs; keys stay before or after rope.
   auto want = sdk::abi_struct<tenon_kv_format>();
   Call call(attention, "claim of its preferred format");
-  call.check(table.preferred_format(attention.self(), &want, call.why()));
+  call.check(attention.table<tenon_attention>().preferred_format(attention.self(), &want, call.why()));
   want.rotated = layer.cache.format->rotated;
   tenon_kv_view copy = layer.cache, copy_of_tail{};
   copy.format = &want;
@@ -425,14 +434,13 @@ std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, c
   std::vector<tenon_fop> ops_left;
   for (uint32_t i = chain.n - n_left; i < chain.n; ++i) ops_left.push_back(*chain.op[i]);
   const ChainView left(ops_left.data(), ops_left.size());
-  const tenon_attn a = attention_of(layer.decl, left);
-  auto claim = sdk::abi_struct<tenon_claim>();
-  const tenon_status status = table.claim(attention.self(), &a, &copy, &shapes_[shape], &claim, call.why());
-  if (status == TENON_REFUSED) {
+  std::string why;
+  const std::optional<tenon_claim> claim =
+      ask_attention(attention, attention_of(layer.decl, left), copy, shapes_[shape], why);
+  if (!claim) {
     refuse(path, attention.id() + " refuses: " + reason);
     return {};
   }
-  call.check(status);
   const std::string text = attention.id() + " cannot read the cache as it is (" + reason +
                            "): every step makes a copy of the layer's cache for it";
   if (strict_) {

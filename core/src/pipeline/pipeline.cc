@@ -138,7 +138,7 @@ void Pipeline::Impl::start(uint32_t slot, uint64_t seed, std::span<const Overrid
   if (ahead_pending) ahead_token.clear();  // nobody wants that step any more, least of all who gets the same rows
   const uint32_t key[4] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U), 0, 0};
   state.set_key(slot, key, own);
-  start_samplers(samplers, slot, overrides, own == nullptr ? nullptr : own + kKeyBytes, storages, context);
+  start_samplers(samplers, {slot, own == nullptr ? nullptr : own + kKeyBytes}, overrides, storages, context);
 }
 
 void Pipeline::start_sequence(uint32_t slot, uint64_t seed, std::span<const Override> overrides,

@@ -49,8 +49,9 @@ uint64_t staged_bytes(const std::vector<ChainLink>& samplers) {
   return bytes;
 }
 
-void start_samplers(std::vector<ChainLink>& samplers, uint32_t slot, std::span<const Pipeline::Override> overrides,
-                    std::byte* staged, const StorageTable& storages, const Context& context) {
+void start_samplers(std::vector<ChainLink>& samplers, StartedSlot at, std::span<const Pipeline::Override> overrides,
+                    const StorageTable& storages, const Context& context) {
+  auto [slot, staged] = at;
   std::vector<bool> used(overrides.size(), false);
   std::vector<std::byte> record;
   for (ChainLink& link : samplers) {

@@ -27,9 +27,14 @@ std::vector<ChainLink> create_samplers(const PipelineConfig& config, Context& co
 void declare_samplers(std::vector<ChainLink>& samplers, uint32_t slots, uint32_t vocab, StorageTable& storages);
 // Returns how many bytes the records of a slot take on their way to the device.
 uint64_t staged_bytes(const std::vector<ChainLink>& samplers);
-// Enqueues the records of a request for its slot, and that the slot's states are emptied. `staged` has staged_bytes() of
-// the slot's own. Throws Error(kRequest) for an override ("temperature.value" = text) that no sampler has or takes.
-void start_samplers(std::vector<ChainLink>& samplers, uint32_t slot, std::span<const Pipeline::Override> overrides,
-                    std::byte* staged, const StorageTable& storages, const Context& context);
+// A request begins in this slot. `staged` has staged_bytes() of the slot's own.
+struct StartedSlot {
+  uint32_t slot;
+  std::byte* staged;
+};
+// Enqueues the records of a request for its slot, and that the slot's states are emptied. Throws Error(kRequest) for an
+// override ("temperature.value" = text) that no sampler has or takes.
+void start_samplers(std::vector<ChainLink>& samplers, StartedSlot at, std::span<const Pipeline::Override> overrides,
+                    const StorageTable& storages, const Context& context);
 
 }  // namespace tenon

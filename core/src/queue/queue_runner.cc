@@ -2,6 +2,7 @@
 // as a graph, if its step is small enough for that to pay.
 #include "queue_runner.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -59,7 +60,10 @@ Status QueueRunner::run_in_two(const Program& program, const StepLoad& load, siz
 // where the queue is sound is the op to blame whose launch failed.
 Status QueueRunner::run(const Program& program, const StepLoad& load, size_t middle,
                         const std::function<Status()>& between) {
-  if (newest_ != &program) before_ = std::exchange(newest_, &program);
+  if (recent_.front() != &program) {
+    std::rotate(recent_.begin(), recent_.end() - 1, recent_.end());
+    recent_.front() = &program;
+  }
   Status status = enqueue(program, load, middle, between);
   if (status.ok() || execution_ == Execution::kPerOp) return status;
   Status earlier = finish();
@@ -129,7 +133,7 @@ Status QueueRunner::launch(const Piece& piece, const OpWatch& watch) {
 }
 
 Status QueueRunner::run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) {
-  newest_ = &program;
+  recent_.front() = &program;
   for (size_t i = 0; i < ops; ++i) {
     Status status = launch_op(program, i);
     if (status.ok()) status = finish();
@@ -166,9 +170,9 @@ Status QueueRunner::finish() {
 }
 
 std::string QueueRunner::suspects() const {
-  if (newest_ == nullptr) return "";
+  if (recent_.front() == nullptr) return "";
   std::set<std::string> components;
-  for (const Program* program : {newest_, before_}) {
+  for (const Program* program : recent_) {
     if (program == nullptr) continue;
     for (const ProgramOp& op : program->ops()) components.insert(op.component);
   }

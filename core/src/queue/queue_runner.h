@@ -1,6 +1,7 @@
 // Runs step programs on a device with queues: op by op, as a list, or as captured graphs.
 #pragma once
 
+#include <array>
 #include <map>
 #include <string>
 
@@ -57,7 +58,8 @@ class QueueRunner : public Runner {
   trace::Track idle_;
   trace::Track* track_ = &idle_;
   std::map<const Program*, Prepared> prepared_;
-  const Program *newest_ = nullptr, *before_ = nullptr;  // the programs that were launched last
+  // The programs that were launched last, the newest first: a step, the tokens that it takes, the step before.
+  std::array<const Program*, 3> recent_{};
 };
 
 }  // namespace tenon

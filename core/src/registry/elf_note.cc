@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMaxNotes = 64 << 10;  // bytes a section
 constexpr int kMaxSections = 64;
 
-[[noreturn]] void broken(const std::string& why) {
+[[noreturn]] void bad_note(const std::string& why) {
   throw Error(ErrorCode::kPlugin, why);
 }
 
@@ -30,13 +30,13 @@ void collect(std::span<const std::byte> notes, uint64_t align, std::vector<tenon
     const uint64_t owner = at + sizeof(header);
     const uint64_t descriptor = at + aligned(sizeof(header) + header.n_namesz, align);
     const uint64_t end = descriptor + header.n_descsz;
-    if (owner + header.n_namesz > notes.size() || end > notes.size()) broken("has a truncated note");
+    if (owner + header.n_namesz > notes.size() || end > notes.size()) bad_note("has a truncated note");
     const bool ours = header.n_type == TENON_NOTE_TYPE && header.n_namesz == sizeof(TENON_NOTE_OWNER) &&
                       std::memcmp(notes.data() + owner, TENON_NOTE_OWNER, sizeof(TENON_NOTE_OWNER)) == 0;
     if (ours) {
       if (header.n_descsz != sizeof(tenon_note)) {
-        broken("has a plugin note of " + std::to_string(header.n_descsz) + " bytes; it should have " +
-               std::to_string(sizeof(tenon_note)));
+        bad_note("has a plugin note of " + std::to_string(header.n_descsz) + " bytes; it should have " +
+                 std::to_string(sizeof(tenon_note)));
       }
       std::memcpy(&found.emplace_back(), notes.data() + descriptor, sizeof(tenon_note));
     }
@@ -48,7 +48,7 @@ template <size_t N>
 void check_text(const char (&text)[N], const char* what, bool (*allowed)(char), bool may_be_empty) {
   const size_t length = strnlen(text, N);
   const bool good = length < N && (length > 0 || may_be_empty) && std::all_of(text, text + length, allowed);
-  if (!good) broken(std::string("has a plugin note whose ") + what + " is no proper text");
+  if (!good) bad_note(std::string("has a plugin note whose ") + what + " is no proper text");
 }
 
 bool name_character(char c) {
@@ -63,7 +63,7 @@ void check_texts(const tenon_note& note) {
   check_text(note.name, "name", vendored, false);
   const std::string_view full(note.name);
   if (full.front() == '.' || full.back() == '.' || full.find("..") != full.npos) {
-    broken("has a plugin note whose name is no proper text");
+    bad_note("has a plugin note whose name is no proper text");
   }
   check_text(note.device, "device", name_character, false);
   check_text(note.schema_hash, "schema hash", printable, true);
@@ -77,7 +77,7 @@ std::optional<tenon_note> read_note(const ElfFile& file) {
   std::vector<tenon_note> found;
   int looked = 0;
   const auto look = [&](uint64_t offset, uint64_t size, uint64_t align) {
-    if (++looked > kMaxSections) broken("has an absurd number of notes");
+    if (++looked > kMaxSections) bad_note("has an absurd number of notes");
     collect(file.bytes(offset, size, kMaxNotes), align == 8 ? 8 : 4, found);
   };
   for (const ElfSection& s : file.sections()) {
@@ -90,7 +90,7 @@ std::optional<tenon_note> read_note(const ElfFile& file) {
   }
   if (found.empty()) return std::nullopt;
   for (const tenon_note& note : found) {
-    if (std::memcmp(&note, &found.front(), sizeof(note)) != 0) broken("has two plugin notes that differ");
+    if (std::memcmp(&note, &found.front(), sizeof(note)) != 0) bad_note("has two plugin notes that differ");
   }
   check_texts(found.front());
   return found.front();

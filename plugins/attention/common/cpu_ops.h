@@ -16,12 +16,17 @@
 
 namespace tenon::attention {
 
-inline constexpr uint32_t kSinks = kViewOperands;  // An attention without learned sinks gives Q.
-inline constexpr uint32_t kWeights = kSinks + 1;   // Only the op that sums weights has this operand, and writes it.
+enum CpuOperand {
+  kSinks = kViewOperands,  // An attention without learned sinks gives Q.
+  kCpuOperands,
+  kWeights = kCpuOperands,  // Only the op that sums weights has this operand, and writes it.
+  kWeighingOperands
+};
 
 inline std::vector<tenon_operand> cpu_operands(const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
   std::vector<tenon_operand> operands = view_operands(call, half, r);
-  operands.push_back({sdk::has_sinks(call.pro) ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
+  operands.resize(kCpuOperands);
+  operands[kSinks] = {sdk::has_sinks(call.pro) ? sdk::sinks_of(call.pro) : call.q, TENON_READ};
   return operands;
 }
 // Returns the logit that joins the softmax of a head; nothing is joined by -infinity.
@@ -109,7 +114,8 @@ void record_weights(const tenon_attn_call& call, const Args& args, uint64_t thre
                     std::vector<tenon_operand> operands, sdk::Recorder& r) {
   if (args.weight_rows == 0) return;
   operands[kOut] = operands[kQ];
-  operands.push_back({call.kv->weights, TENON_WRITE});
+  operands.resize(kWeighingOperands);
+  operands[kWeights] = {call.kv->weights, TENON_WRITE};
   r.emit<kSumWeights>({.name = "weights",
                        .operands = operands,
                        .chunks = {args.seqs * args.kv.heads},

@@ -25,13 +25,10 @@ void record_rotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recor
                     const Record& record) {
   if ((call.kv->flags & sdk::kKvHadamard) == 0) return record(call);
   const auto rotate = [&](tenon_tid from, tenon_tid to, uint32_t dim) {
-    const auto floats_of_row = [&](tenon_tid t) {
-      return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float));
-    };
     const uint32_t both = from == to ? uint32_t{TENON_READ | TENON_WRITE} : 0;
     const tenon_operand operands[] = {
         {from, both | TENON_READ}, {to, both | TENON_WRITE}, {r.step(TENON_STEP_LIVE), TENON_READ}};
-    const RotateArgs args{floats_of_row(from), floats_of_row(to), a.q_heads, dim, r.bounds().rows};
+    const RotateArgs args{floats_of_row(from, r), floats_of_row(to, r), a.q_heads, dim, r.bounds().rows};
     tenon_cost cost{};
     cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] = double(a.q_heads) * dim * sizeof(float);
     emit(std::span<const tenon_operand>(operands), cost, args);

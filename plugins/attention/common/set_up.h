@@ -9,6 +9,7 @@
 // bytes for each token that a row attends to, one whose query heads do not share it four times as much.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ constexpr uint32_t after_window(uint32_t position, uint32_t window) {
 // Attention ops share these arguments. Each derives its own from these.
 struct ViewArgs {
   sdk::KvLayout kv;
-  int64_t q_row, out_row;    // a row of q, or of out, begins so many floats after the one before
+  int64_t q_row, out_row;    // a row of q, or of an f32 out, begins so many floats after the one before
   uint32_t q_heads, group;   // group: so many query heads share a KV head
   uint32_t rows, seqs;       // the program's bounds
   uint32_t window;           // the layer's window has so many positions; 0: it has none
@@ -42,7 +43,8 @@ struct ViewArgs {
   float scale, softcap;
   uint32_t hidden, joining;  // recent.h says what they are for one half of a view with a tail.
 
-  // A row at position n sees no position from there on.
+  // A row at position n sees positions [first(n), past(n)) of those that the view's own window leaves.
+  constexpr uint32_t first(uint32_t n) const { return after_window(n, window); }
   constexpr uint32_t past(uint32_t n) const { return n + 1 > hidden ? n + 1 - hidden : 0; }
 };
 
@@ -52,14 +54,12 @@ struct ClaimedRope {
   int32_t rotated = 0, pairing = 0;
 };
 inline ClaimedRope claimed_rope(const tenon_attn_call& call) {
-  ClaimedRope claimed;
   for (const tenon_fop& op : sdk::ops_of(call.pro)) {
-    if (op.id == sdk::kAttentionSinks) continue;
-    if (op.id != TENON_F_ROPE) throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
+    if (op.id != TENON_F_ROPE) continue;
     const sdk::RopeOp rope(op);
-    claimed = {.table = rope.table, .rotated = rope.rotated, .pairing = rope.pairing};
+    return {.table = rope.table, .rotated = rope.rotated, .pairing = rope.pairing};
   }
-  return claimed;
+  return {};
 }
 
 // Throws Refused for a view that has no reader, and for heads that no attention can have. The result claims the ROPE
@@ -76,6 +76,13 @@ inline tenon_claim claim_view(const tenon_attn& a, const tenon_kv_view& kv) {
   if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) ++claim.pro;
   return claim;
 }
+// Throws Failed if the prologue has an op that claim_view() never claims.
+inline void check_claimed(const tenon_attn_call& call) {
+  for (const tenon_fop& op : sdk::ops_of(call.pro)) {
+    if (op.id == TENON_F_ROPE || op.id == sdk::kAttentionSinks) continue;
+    throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
+  }
+}
 
 // The view's heads must be the layer's: a view of others throws Failed.
 inline sdk::KvLayout layout_of(const tenon_attn& a, const tenon_kv_view& view) {
@@ -86,13 +93,17 @@ inline sdk::KvLayout layout_of(const tenon_attn& a, const tenon_kv_view& view) {
   return layout;
 }
 
+// Returns from row to row of a tensor in f32, in floats.
+inline int64_t floats_of_row(tenon_tid tensor, sdk::Recorder& r) {
+  return r.describe(tensor).stride[0] / static_cast<int64_t>(sizeof(float));
+}
+
 inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
-  const auto floats_of_row = [&](tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); };
   const ClaimedRope rope = claimed_rope(call);
   ViewArgs args{};
   args.kv = layout_of(a, *call.kv);
-  args.q_row = floats_of_row(call.q);
-  args.out_row = floats_of_row(call.out);
+  args.q_row = floats_of_row(call.q, r);
+  args.out_row = floats_of_row(call.out, r);
   args.q_heads = a.q_heads;
   args.group = a.q_heads / a.kv_heads;
   args.rows = r.bounds().rows;

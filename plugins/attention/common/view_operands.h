@@ -43,32 +43,36 @@ inline tenon_operand sums_operand(const Half& half, const tenon_operand& none) {
   return {half.sums, half.joining == kJoins ? uint32_t{TENON_READ} : uint32_t{TENON_WRITE}};
 }
 
+// Throws Failed if the prologue has an op that claim_view() never claims.
 inline std::vector<tenon_operand> view_operands(const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
+  check_claimed(call);
   const tenon_tid rope_table = claimed_rope(call).table;
   const tenon_kv_view& kv = *call.kv;
-  const bool table = kv.pos_rule == TENON_POS_TABLE;
-  const auto state = [&](uint32_t role) { return tenon_operand{r.step(role), TENON_READ}; };
-  const tenon_operand kv_len = state(TENON_STEP_KV_LEN);
-  return {{call.q, TENON_READ},
-          result_operand(call, half),
-          {kv.k, TENON_READ},
-          {kv.v, TENON_READ},
-          {kv.k_scale != 0 ? kv.k_scale : kv.k, TENON_READ},
-          {kv.v_scale != 0 ? kv.v_scale : kv.v, TENON_READ},
-          {kv.pages, TENON_READ},
-          {kv.place, TENON_READ},
-          table ? tenon_operand{kv.used, TENON_READ} : kv_len,
-          table ? tenon_operand{kv.pos, TENON_READ} : kv_len,
-          state(TENON_STEP_LIVE),
-          state(TENON_STEP_POS),
-          state(TENON_STEP_SLOT),
-          state(TENON_STEP_PARENT),
-          kv_len,
-          state(TENON_STEP_SEQ_SLOT),
-          state(TENON_STEP_SEQ_ROW),
-          {rope_table != 0 ? rope_table : call.q, TENON_READ},
-          kv.most_spans != 0 ? tenon_operand{kv.chosen, TENON_READ} : kv_len,
-          sums_operand(half, kv_len)};
+  const tenon_operand kv_len = {r.step(TENON_STEP_KV_LEN), TENON_READ};
+  std::vector<tenon_operand> operands(kViewOperands, kv_len);
+  const auto read = [&](ViewOperand i, tenon_tid tensor) { operands[i] = {tensor, TENON_READ}; };
+  read(kQ, call.q);
+  operands[kOut] = result_operand(call, half);
+  read(kKeyPlane, kv.k);
+  read(kValuePlane, kv.v);
+  read(kKeyScales, kv.k_scale != 0 ? kv.k_scale : kv.k);
+  read(kValueScales, kv.v_scale != 0 ? kv.v_scale : kv.v);
+  read(kPages, kv.pages);
+  read(kPlace, kv.place);
+  if (kv.pos_rule == TENON_POS_TABLE) {
+    read(kUsed, kv.used);
+    read(kTable, kv.pos);
+  }
+  read(kLive, r.step(TENON_STEP_LIVE));
+  read(kPos, r.step(TENON_STEP_POS));
+  read(kSlot, r.step(TENON_STEP_SLOT));
+  read(kParent, r.step(TENON_STEP_PARENT));
+  read(kSeqSlot, r.step(TENON_STEP_SEQ_SLOT));
+  read(kSeqRow, r.step(TENON_STEP_SEQ_ROW));
+  read(kRope, rope_table != 0 ? rope_table : call.q);
+  if (kv.most_spans != 0) read(kChosen, kv.chosen);
+  operands[kSums] = sums_operand(half, kv_len);
+  return operands;
 }
 
 }  // namespace tenon::attention

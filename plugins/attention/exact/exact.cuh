@@ -16,6 +16,7 @@
 #include "seen.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/warp.cuh"
 #include "tenon/sdk/attention.h"
 
 namespace tenon::exact {
@@ -26,8 +27,10 @@ enum Operand {
   kSinks,                  // An attention without learned sinks gives Q.
   kStats,                  // A view that wants no weights gives OUT for this and the next two.
   kScores,
-  kWeights
+  kWeights,
+  kOperands
 };
+enum ClearedOperand { kClearedLive, kCleared };  // of clear_scores()
 
 // This is a query head of a row. A lane has the elements d = lane + 32 i, and of keys before rope also the pair's other
 // one, so that a key turned by the angles of its index meets the query as it is.
@@ -104,13 +107,8 @@ struct Query {
       }
     }
 #pragma unroll
-    for (int d = 16; d > 0; d /= 2) {
-#pragma unroll
-      for (uint32_t j = 0; j < kAtOnce; ++j) score[j] += __shfl_xor_sync(~0u, score[j], d);
-    }
-#pragma unroll
     for (uint32_t j = 0; j < kAtOnce; ++j) {
-      score[j] *= a.scale;
+      score[j] = cuda::warp_sum(score[j]) * a.scale;
       if (a.softcap != 0) score[j] = a.softcap * tanhf(score[j] / a.softcap);
       if (!seen[j]) score[j] = -INFINITY;
     }
@@ -215,31 +213,32 @@ static __global__ void __launch_bounds__(kThreads)
 }
 
 inline Pointers pointers(const Args& a, const cuda::Launch& l) {
-  return {l.ptr<const float>(kQ),
-          l.ptr<float>(kOut),
-          l.ptr<void>(kKeyPlane),
-          l.ptr<void>(kValuePlane),
-          l.ptr<void>(kKeyScales),
-          l.ptr<void>(kValueScales),
-          l.ptr<const int32_t>(kPages),
-          l.ptr<const int32_t>(kPlace),
-          l.ptr<const int32_t>(kUsed),
-          l.ptr<const int32_t>(kTable),
-          l.ptr<const uint32_t>(kLive),
-          l.ptr<const int32_t>(kPos),
-          l.ptr<const int32_t>(kOrder),
-          l.ptr<const int32_t>(kSlot),
-          l.ptr<const int32_t>(kParent),
-          l.ptr<const int32_t>(kKvLen),
-          l.ptr<const int32_t>(kSeqSlot),
-          l.ptr<const int32_t>(kSeqRow),
-          l.ptr<const int32_t>(kChosen),
-          l.ptr<const float>(kRope),
-          a.sinks != 0 ? l.ptr<const float>(kSinks) : nullptr,
-          l.ptr<float>(kSums),
-          l.ptr<float2>(kStats),
-          l.ptr<float>(kScores),
-          nullptr};
+  Pointers p{};
+  p.q = l.ptr<const float>(kQ);
+  p.out = l.ptr<float>(kOut);
+  p.keys = l.ptr<void>(kKeyPlane);
+  p.values = l.ptr<void>(kValuePlane);
+  p.key_scales = l.ptr<void>(kKeyScales);
+  p.value_scales = l.ptr<void>(kValueScales);
+  p.pages = l.ptr<const int32_t>(kPages);
+  p.place = l.ptr<const int32_t>(kPlace);
+  p.used = l.ptr<const int32_t>(kUsed);
+  p.table = l.ptr<const int32_t>(kTable);
+  p.live = l.ptr<const uint32_t>(kLive);
+  p.pos = l.ptr<const int32_t>(kPos);
+  p.order = l.ptr<const int32_t>(kOrder);
+  p.slot = l.ptr<const int32_t>(kSlot);
+  p.parent = l.ptr<const int32_t>(kParent);
+  p.kv_len = l.ptr<const int32_t>(kKvLen);
+  p.seq_slot = l.ptr<const int32_t>(kSeqSlot);
+  p.seq_row = l.ptr<const int32_t>(kSeqRow);
+  p.chosen = l.ptr<const int32_t>(kChosen);
+  p.rope = l.ptr<const float>(kRope);
+  if (a.sinks != 0) p.sinks = l.ptr<const float>(kSinks);
+  p.half_sums = l.ptr<float>(kSums);
+  p.stats = l.ptr<float2>(kStats);
+  p.scores = l.ptr<float>(kScores);
+  return p;
 }
 inline size_t path_bytes(const Args& a) {
   return a.trees != 0 ? a.rows * sizeof(int32_t) : 0;
@@ -254,10 +253,9 @@ inline void attend(const Args& a, const cuda::Launch& l) {
       a, pointers(a, l), l.scratch<float>(), l.zeroed<uint32_t>());
   });
 }
-// It has the operands kLive and kScores alone, in this order.
 inline void clear_scores(const Args& a, const cuda::Launch& l) {
   l(&clear_scores_kernel, {.blocks = {a.q_heads, a.end_row - a.first_row}, .threads = {kThreads}}, a,
-    l.ptr<const uint32_t>(0), l.ptr<float>(1));
+    l.ptr<const uint32_t>(kClearedLive), l.ptr<float>(kCleared));
 }
 inline void weights(const Args& a, const cuda::Launch& l) {
   Pointers p = pointers(a, l);
@@ -311,7 +309,9 @@ inline void record_with_weights(Args args, std::vector<tenon_operand> operands, 
   for (args.first_row = 0; args.first_row < args.end_row; args.first_row += rows) {
     Args own = args;
     own.end_row = std::min(args.first_row + rows, args.end_row);
-    const tenon_operand cleared[] = {operands[attention::kLive], {scores, TENON_WRITE}};
+    tenon_operand cleared[2];
+    cleared[kClearedLive] = operands[kLive];
+    cleared[kCleared] = {scores, TENON_WRITE};
     cuda::emit<clear_scores>(r, {.name = "clear_scores", .operands = cleared, .chunks = {}}, own);
     std::vector<tenon_operand> of_op = operands;
     const uint32_t later = args.first_row != 0 ? TENON_READ : 0;  // what ops for earlier rows have left stays
@@ -333,14 +333,16 @@ inline void record_with_weights(Args args, std::vector<tenon_operand> operands, 
 // few_rows: only sequences of at most so many rows are attended to; 0: all are.
 inline void record_half(const tenon_attn& a, const tenon_attn_call& call, const attention::Half& half, sdk::Recorder& r,
                         uint32_t few_rows = 0) {
-  Args args{attention::view_args(a, call, half, r), few_rows, 0, 0, 0, 0, 0};
+  Args args{};
+  static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, half, r);
+  args.few_rows = few_rows;
   args.seqs = std::max(1u, args.seqs);
   args.end_row = args.rows;
   set_chunks(args);
   std::vector<tenon_operand> operands = attention::view_operands(call, half, r);
-  operands.push_back({r.step(TENON_STEP_PLACE), TENON_READ});
-  operands.push_back({args.sinks != 0 ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
-  operands.insert(operands.end(), kWeights + 1 - kStats, attention::result_operand(call, half));
+  operands.resize(kOperands, operands[kOut]);
+  operands[kOrder] = {r.step(TENON_STEP_PLACE), TENON_READ};
+  operands[kSinks] = {args.sinks != 0 ? sdk::sinks_of(call.pro) : call.q, TENON_READ};
   // Query heads share nothing of what they read.
   const double elements = attention::q_columns(a) + attention::out_columns(a);
   // Sequences of few rows are hardly any work beside the others.

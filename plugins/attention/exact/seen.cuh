@@ -6,6 +6,7 @@
 // follows from the lane alone: a row's sums have the same bits alone, among others and in a tree of drafts.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include "../common/set_up.h"
@@ -104,7 +105,7 @@ class Seen {
   __device__ uint32_t chunks() const { return sink_chunks_ + later_chunks_; }
   // Calls f(Lanes&) in each warp for its lanes of the i-th chunk of which the row sees any. f may change them. The
   // whole block calls this.
-  template <class F>
+  template <std::invocable<Lanes&> F>
   __device__ void each(uint32_t i, F&& f) const {
     const uint32_t begin = (i < sink_chunks_ ? own_ / a_.chunk_lanes + i : later_ + i - sink_chunks_) * a_.chunk_lanes;
     const Stretch chunk{begin, begin + a_.chunk_lanes};
@@ -127,7 +128,7 @@ class Seen {
       range(seen.in(chunk), lane, f);
     }
   }
-  template <class F>
+  template <std::invocable<Lanes&> F>
   __device__ void each(F&& f) const {
     for (uint32_t i = 0; i < chunks(); ++i) each(i, f);
   }
@@ -194,7 +195,7 @@ class Seen {
   }
 
   // Takes these lanes. find(lane, cell, position) says whether the row sees a lane, and if so where.
-  template <class Find, class F>
+  template <class Find, std::invocable<Lanes&> F>
   __device__ void range(const Stretch& lanes_of_it, const Find& find, F& f) const {
     const auto [from, to] = lanes_of_it;
     const uint32_t capacity = static_cast<uint32_t>(a_.kv.capacity());
@@ -227,7 +228,7 @@ class Seen {
   }
 
   // Calls f for the row and its ancestors in the step, each in one of the block's threads.
-  template <class F>
+  template <std::invocable<int32_t> F>
   __device__ void each_ancestor(F&& f) const {
     for (int32_t i = threadIdx.x; i < position_ - base_; i += kThreads) f(path_[i]);
     if (straight_ < 0) return;
@@ -243,7 +244,7 @@ class Seen {
     __syncthreads();
     return shared_.end;
   }
-  template <class F>
+  template <std::invocable<Lanes&> F>
   __device__ void each_of_table(const Stretch& chunk, F& f) const {
     const uint32_t end = shared_.end;
     const KvCells cells({a_.kv, a_.kv.k, nullptr, nullptr, p_.pages}, slot_, head_);

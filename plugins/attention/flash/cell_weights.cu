@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(kThreads)
   for (uint32_t n = 0; n < kCellsOfBlock / 8; ++n) {
 #pragma unroll
     for (uint32_t e = 0; e < 2; ++e) {
-      for (uint32_t step = 4; step < 32; step *= 2) sum[n][e] += __shfl_xor_sync(~0u, sum[n][e], step);
-      if (lane < 4) of_warp[warp][n * 8 + 2 * lane + e] = sum[n][e];
+      const float of_place = cuda::column_sum(sum[n][e]);
+      if (lane < 4) of_warp[warp][n * 8 + 2 * lane + e] = of_place;
     }
   }
   __syncthreads();

@@ -170,7 +170,8 @@ CopiedView record_copy(const tenon_attn& a, const tenon_attn_call& call, sdk::Re
   if (v.joins) {
     const Half first{.joining = attention::kLeaves, .hidden = 0, .sums = v.sums};
     std::vector<tenon_operand> of_first = attention::view_operands(call, first, r);
-    of_first.push_back({args.sinks != 0 ? sdk::sinks_of(call.pro) : call.q, TENON_READ});
+    of_first.resize(kFirstOperands);
+    of_first[kLearnedSinks] = {args.sinks != 0 ? sdk::sinks_of(call.pro) : call.q, TENON_READ};
     cuda::emit<attend_to_first>(r, {.name = "attention_first", .operands = of_first, .chunks = {}},
                                 attention::view_args(a, call, first, r));
   }
@@ -196,11 +197,17 @@ void record_weights(const tenon_attn& a, const tenon_attn_call& call, const Copi
                             .weight_rows = kv.weight_rows,
                             .scale = view.scale,
                             .softcap = view.softcap};
-  const auto state = [&](uint32_t role) { return tenon_operand{r.step(role), TENON_READ}; };
-  const tenon_operand operands[] = {
-      {call.q, TENON_READ},       {copy.keys, TENON_READ},   {copy.cell_of, TENON_READ},
-      {copy.pos, TENON_READ},     {copy.sums, TENON_READ},   state(TENON_STEP_LIVE),
-      state(TENON_STEP_SEQ_SLOT), state(TENON_STEP_SEQ_ROW), {kv.weights, TENON_READ | TENON_WRITE}};
+  tenon_operand operands[kCellWeightOperands];
+  const auto read = [&](CellWeightOperand i, tenon_tid tensor) { operands[i] = {tensor, TENON_READ}; };
+  read(kWeightQuery, call.q);
+  read(kWeightKeys, copy.keys);
+  read(kWeightCellOf, copy.cell_of);
+  read(kWeightPos, copy.pos);
+  read(kWeightSums, copy.sums);
+  read(kWeightLive, r.step(TENON_STEP_LIVE));
+  read(kWeightSeqSlot, r.step(TENON_STEP_SEQ_SLOT));
+  read(kWeightSeqRow, r.step(TENON_STEP_SEQ_ROW));
+  operands[kWeights] = {kv.weights, TENON_READ | TENON_WRITE};
   cuda::emit<cell_weights>(r, {.name = "weights", .operands = operands, .chunks = {}}, args);
 }
 

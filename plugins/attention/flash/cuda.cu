@@ -95,33 +95,18 @@ struct Recording {
   tenon_operand operands[kOperands] = {};
   double most_tokens = 0;  // a row reads so many at most, whatever its context has
 
-  int64_t row_of(tenon_tid t) { return r.describe(t).stride[0] / static_cast<int64_t>(sizeof(float)); }
-
   void set_args() {
-    args.kv = cuda::kv_layout(*call.kv);
-    if (args.kv.heads != a.kv_heads || args.kv.k.dim != a.k_dim || args.kv.v.dim != a.v_dim) {
-      throw sdk::Failed("the cache's heads are not the layer's");
-    }
+    static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, half, r);
     const tenon_bounds& b = r.bounds();
-    args.q_row = row_of(call.q);
     const tenon_tensor out = r.describe(call.out);
     args.out_order = cuda::order_of(out);
     args.out = out.format == TENON_F32 ? Out::kF32 : out.format == TENON_BF16 ? Out::kBf16 : Out::kF16;
-    if (args.out == Out::kF32) args.out_row = row_of(call.out);
-    args.q_heads = a.q_heads;
-    args.heads_per_kv = a.q_heads / a.kv_heads;
-    args.rows = b.rows;
     args.rows_per_seq = std::min(b.rows, std::max(1u, b.rows_per_seq));
     args.seqs = std::max(1u, b.seqs);
     args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(b.kv_len, args.kv.capacity()));
     // The planes have so many pages, as far as their tensors reach.
     const tenon_tensor plane = r.describe(call.kv->k);
     args.kv_pages = static_cast<uint32_t>(plane.dim[0] * plane.stride[0] / args.kv.k.page);
-    args.window = a.window;
-    args.scale = a.scale;
-    args.softcap = a.softcap;
-    args.hidden = half.hidden;
-    args.joining = half.joining;
   }
 
   void set_operands() {
@@ -153,10 +138,7 @@ struct Recording {
         operands[kQWeight] = {norm.q_weight, TENON_READ};
         operands[kKWeight] = {norm.k_weight, TENON_READ};
       } else if (op.id == TENON_F_ROPE) {
-        const sdk::RopeOp rope(op);
-        args.rotated = rope.rotated;
-        args.pairing = rope.pairing;
-        operands[kRope] = {rope.table, TENON_READ};
+        operands[kRope] = {attention::claimed_rope(call).table, TENON_READ};
       } else if (op.id == TENON_F_KV_APPEND) {
         args.append = 1;
         args.rotates = (call.kv->flags & sdk::kKvHadamard) != 0 ? 1 : 0;
@@ -164,7 +146,6 @@ struct Recording {
         if (call.kv->k_scale == 0) continue;
         for (const GpuOperand i : {kKeyScales, kValueScales}) operands[i].access |= TENON_WRITE_NEW;
       } else if (op.id == sdk::kAttentionSinks) {
-        args.sinks = 1;
         operands[kSinks] = {sdk::sinks_of(call.pro), TENON_READ};
       } else {
         throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
@@ -271,7 +252,7 @@ struct Recording {
         {kKvLen, copy.kv_len}, {kRope, copy.q},           {kKeyScales, copy.q},
         {kValueScales, copy.q}};
     for (const auto& [operand, tensor] : copied) operands[operand] = {tensor, TENON_READ};
-    args.q_row = row_of(copy.q);
+    args.q_row = attention::floats_of_row(copy.q, r);
     operands[kOut].access = copy.joins ? TENON_READ | TENON_WRITE : TENON_WRITE;
     operands[kSums] = copy.sums == 0
                           ? operands[kQ]

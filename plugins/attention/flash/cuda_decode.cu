@@ -108,8 +108,8 @@ __device__ __forceinline__ bool find_work(const GpuArgs& a, const GpuPointers& p
   w.slot = static_cast<uint32_t>(slot);
   w.first_row = static_cast<uint32_t>(first_row);
   w.rows = static_cast<uint32_t>(end_row) - w.first_row;
-  if (w.rows > a.rows_per_seq || w.query >= w.rows * a.heads_per_kv) return false;
-  w.queries = min(Shape::kMostQueries, w.rows * a.heads_per_kv - w.query);
+  if (w.rows > a.rows_per_seq || w.query >= w.rows * a.group) return false;
+  w.queries = min(Shape::kMostQueries, w.rows * a.group - w.query);
   w.old_len = static_cast<uint32_t>(w.slot == w.seq ? likely_len : p.kv_len[w.slot]);
   w.pos = pos + w.first_row;
   w.first_pos = static_cast<uint32_t>(w.first_row == w.seq ? likely_pos : w.pos[0]);
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
       const Cut c = cut_of(row);
       do ++next;
       while (next < end && cut_of(next) == c);
-      const uint32_t count = c.count(past_seen(a, w.pos_of(next - 1)));
+      const uint32_t count = c.count(a.past(w.pos_of(next - 1)));
       if (first_of_cluster >= count) continue;
       most = max(most, count);
       if (progress.taken++ > 0) Team::sync();
@@ -245,7 +245,7 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   }
   a.cluster_log2 = arch >= kFirstWithClusters && a.many_rows == 0 ? kPairs : 0;
   const uint32_t cluster = blocks_of_cluster(a);
-  a.per_head = ((1u << 31) + a.heads_per_kv - 1) / a.heads_per_kv;
+  a.per_head = ((1u << 31) + a.group - 1) / a.group;
   const uint32_t wanted = a.depth != 0 ? 1 : blocks * units / (a.many_rows != 0 ? unsplit : a.kv.heads);
   a.splits = std::max(1u, wanted / cluster) * cluster;
   const uint64_t span = a.window == 0 ? a.kv_len : std::min<uint64_t>(a.kv_len, uint64_t{a.window} + anchor(a));

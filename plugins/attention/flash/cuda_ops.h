@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "../common/recent.h"
+#include "../common/set_up.h"
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/tiled_rows.cuh"
@@ -25,39 +25,30 @@ inline constexpr uint32_t kKeysOfGroup = 32;
 
 enum class Out : uint32_t { kF32, kF16, kBf16 };
 
-// This is a plain struct that is kept in the program.
-struct GpuArgs {
-  cuda::KvLayout kv;
-  int64_t q_row, out_row;                     // from row to row, in floats; halves have no out_row
-  uint32_t q_heads, heads_per_kv;             // heads_per_kv: so many query heads share a KV head
-  uint32_t rows, rows_per_seq, seqs, kv_len;  // bounds
-  uint32_t window;                            // a row sees so many positions, with its own; 0: all
-  uint32_t kv_pages;                          // the planes have so many
-  uint32_t few_rows;                          // prefill passes over sequences of at most so many rows
-  float scale, softcap;
+// This is a plain struct that is kept in the program. The ROPE that was claimed turns queries, and keys as they are
+// appended. The bound of sequences is at least 1.
+struct GpuArgs : attention::ViewArgs {
+  uint32_t rows_per_seq, kv_len;  // bounds
+  uint32_t kv_pages;              // the planes have so many
+  uint32_t few_rows;              // prefill passes over sequences of at most so many rows
   // These ops of the prologue are claimed. A row of Q is then followed by those of K and V.
-  uint32_t append, normed;   // KV_APPEND, QK_NORM
-  uint32_t rotates;          // 1: what is appended is stored rotated, so queries and the result are rotated too
-  uint32_t sinks;            // learned sinks
-  int32_t rotated, pairing;  // ROPE; rotated 0: there is none
-  float eps;                 // the norm's epsilon
-  Out out;                   // the result's format; halves are for the product after attention, and may be tiled
+  uint32_t append, normed;  // KV_APPEND, QK_NORM
+  uint32_t rotates;         // 1: what is appended is stored rotated, so queries and the result are rotated too
+  float eps;                // the norm's epsilon
+  Out out;                  // the result's format; halves are for the product after attention, and may be tiled
   cuda::Tiled out_order;
   // Decoding alone has these, as set_splits() decides.
   uint32_t splits;        // a row is cut into so many at most
   uint32_t granule;       // a split's size is a multiple of so many positions
   uint32_t cluster_log2;  // 1 << cluster_log2 blocks are a cluster, which folds their splits through shared memory
-  uint32_t per_head;      // 2^31 / heads_per_kv, rounded up: it divides by one multiplication
+  uint32_t per_head;      // 2^31 / group, rounded up: it divides by one multiplication
   uint32_t most_splits;   // any row may have so many
   uint32_t split_blocks;  // so many blocks of the grid share a row's splits
   uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
   uint32_t depth;         // a warp that is a team has a ring of so many stages, see TeamShape; 0: blocks are teams
   uint32_t whole_tiles;   // 1: WholeTiles loads what it can; known when launched
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
-  // One half of a view with a tail has these, and of others those whose first cells are attended to by themselves; see
-  // recent.h.
-  uint32_t hidden, joining;
-  uint32_t copied_rows;  // what is read is a copy (gather.h): POS has places, (heads, copied_rows); 0: it is the cache
+  uint32_t copied_rows;   // what is read is a copy (gather.h): POS has places, (heads, copied_rows); 0: it is the cache
 };
 
 enum GpuOperand {

@@ -171,8 +171,8 @@ struct Prefill {
     if constexpr (std::is_void_v<Bytes>) {
       copy_tile(side, j, first, end);
     } else {
-      const cuda::KvRows rows = cached(a, p, side, t.slot, head / a.heads_per_kv);
-      const cuda::KvRows scales = cached_scales(a, p, side, t.slot, head / a.heads_per_kv);
+      const cuda::KvRows rows = cached(a, p, side, t.slot, head / a.group);
+      const cuda::KvRows scales = cached_scales(a, p, side, t.slot, head / a.group);
 #pragma unroll
       for (uint32_t n = 0; n < sizeof(pieces.own) / sizeof(ScaledPiece); ++n) {
         const uint32_t i = n * kThreads + threadIdx.x, r = i / Pieces::kOfRow, piece = i % Pieces::kOfRow;
@@ -212,8 +212,7 @@ struct Prefill {
         for (uint32_t e = 0; e < Bytes::kEights; ++e) cuda::store_zeros(to + tile_offset<D>(r, at + e));
         continue;
       }
-      const auto* zeros =
-          reinterpret_cast<const uint4*>(cached_channels(a, p, t.slot, head / a.heads_per_kv, first + r)) + at;
+      const auto* zeros = reinterpret_cast<const uint4*>(cached_channels(a, p, t.slot, head / a.group, first + r)) + at;
       unpack_by_channel(
           pieces.own[n].raw,
           [&](uint32_t e) {
@@ -223,7 +222,7 @@ struct Prefill {
     }
   }
   __device__ void copy_tile(Side side, uint32_t j, uint32_t first, uint32_t end) const {
-    const cuda::KvRows rows = cached(a, p, side, t.slot, head / a.heads_per_kv);
+    const cuda::KvRows rows = cached(a, p, side, t.slot, head / a.group);
 #pragma unroll 4
     for (uint32_t i = threadIdx.x; i < kKeys * D / 8; i += kThreads) {
       const uint32_t r = i / (D / 8), piece = i % (D / 8), to = tile(side, j) + tile_offset<D>(r, piece);
@@ -237,7 +236,7 @@ struct Prefill {
 
   __device__ void run() {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
-    const uint32_t end = t.end, begin = first_seen(a, t.position) / kKeys * kKeys;
+    const uint32_t end = t.end, begin = a.first(t.position) / kKeys * kKeys;
     Pieces pieces;
     load_queries();
     fetch_tile(Side::kKeys, 0, begin, end, pieces);
@@ -250,8 +249,8 @@ struct Prefill {
     SeenRange range;
     for (uint32_t row = 0; row < 2; ++row) {
       const uint32_t pos = t.position + warp * 16 + g + 8 * row;
-      range.seen[row] = first_seen(a, pos);
-      range.past[row] = past_seen(a, pos);
+      range.seen[row] = a.first(pos);
+      range.past[row] = a.past(pos);
     }
     const ScoreScale scale = score_scale(a.scale, a.softcap);
     State state;
@@ -264,7 +263,7 @@ struct Prefill {
       cuda::commit_copies();
       Scores s = {};
       multiply_keys(s, j);
-      range.whole = first + kKeys <= past_seen(a, t.position) && (a.window == 0 || first >= first_seen(a, end - 1));
+      range.whole = first + kKeys <= a.past(t.position) && (a.window == 0 || first >= a.first(end - 1));
       if (more) put_tile(Side::kKeys, j + 1, first + kKeys, end, pieces);
       softmax(s, first + lane % 4 * 2, range, scale, state);
       cuda::wait_copies<1>();
@@ -308,7 +307,7 @@ struct Prefill {
     }
 #pragma unroll
     for (uint32_t row = 0; row < 2; ++row) {
-      higher[row] = row_max(higher[row]);
+      higher[row] = cuda::row_max(higher[row]);
       const float base = higher[row] == kNothing ? 0 : higher[row], shrink = exp2_approx(state.top[row] - base);
       state.top[row] = higher[row];
       state.sum[row] *= shrink;
@@ -349,7 +348,7 @@ struct Prefill {
 #pragma unroll
     for (uint32_t row = 0; row < 2; ++row) {
       const uint32_t r = warp * 16 + g + 8 * row;
-      const float sum = row_sum(state.sum[row]);
+      const float sum = cuda::row_sum(state.sum[row]);
       if (r >= t.rows) continue;
       const ResultFactors factors = result_factors(a, p, {t.first_row + r, head, state.top[row], sum}, lane % 4 == 0);
       if (a.out != Out::kF32) {

@@ -109,7 +109,7 @@ struct Consumer {
   __device__ __forceinline__ void mask(Scores& scores, uint32_t token) const {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      const uint32_t pos = b.t.position + row + 8 * h, seen = first_seen(a, pos), past = past_seen(a, pos);
+      const uint32_t pos = b.t.position + row + 8 * h, seen = a.first(pos), past = a.past(pos);
 #pragma unroll
       for (uint32_t n = 0; n < kTileKeys / 8; ++n) {
 #pragma unroll
@@ -123,8 +123,7 @@ struct Consumer {
   // Makes weights of the scores of tile i. Returns, for both rows, by how much what was added up before shrinks.
   __device__ __forceinline__ float2 softmax(Scores& scores, Softmax& state, uint32_t i) const {
     const uint32_t token = b.walk.token(i), position = b.t.position + warpgroup * kConsumerRows;
-    const bool whole =
-        token + kTileKeys <= past_seen(a, position) && token >= first_seen(a, position + kConsumerRows - 1);
+    const bool whole = token + kTileKeys <= a.past(position) && token >= a.first(position + kConsumerRows - 1);
     if (!whole) mask(scores, token);
     float shrink[2];  // by row
 #pragma unroll
@@ -134,7 +133,7 @@ struct Consumer {
       for (uint32_t n = 0; n < kTileKeys / 8; ++n) {
         higher = fmaxf(higher, fmaxf(scores[4 * n + 2 * h], scores[4 * n + 2 * h + 1]));
       }
-      higher = row_max(higher);
+      higher = cuda::row_max(higher);
       const float base = higher == kNothing ? 0 : higher * factor;
       shrink[h] = exp2_approx(state.top[h] * factor - base);
       state.top[h] = higher;
@@ -224,7 +223,7 @@ struct Consumer {
   __device__ __forceinline__ void store(const Values& out, const Softmax& state) const {
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
-      const float sum = row_sum(state.sum[h]);
+      const float sum = cuda::row_sum(state.sum[h]);
       if (row + 8 * h >= b.t.rows) continue;
       const uint32_t r = b.t.first_row + row + 8 * h;
       const ResultFactors factors = result_factors(a, b.p, {r, blockIdx.x, state.top[h] * factor, sum}, lane % 4 == 0);

@@ -22,7 +22,7 @@ struct DecodeState {
 };
 
 // This reads a warp's tiles, in the order of its ring.
-template <class Team>
+template <DecodingTeam Team>
 class RingReader {
  public:
   using Shape = typename Team::Shape;
@@ -72,7 +72,7 @@ struct QueryFragments {
 };
 
 // Multiplies the queries by one or two tiles of keys. A second tile that there is not gets zeros.
-template <class Team, class Queries>
+template <DecodingTeam Team, class Queries>
 __device__ __forceinline__ void score(RingReader<Team>& ring, uint32_t of_turn, Queries& q, float (&x)[2][2][4]) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
@@ -110,7 +110,7 @@ struct SeenRange {
 
 // Scores of the turn that begins with `tile` become weights; top, sum and shrink
 // of the state are then those of the turn.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRange& range, float (&x)[2][2][4],
                                       DecodeState<Team::kDim>& state) {
   const uint32_t of_turn = min(2u, t.tiles - tile);
@@ -124,7 +124,7 @@ __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRa
   }
 #pragma unroll
   for (uint32_t row = 0; row < 2; ++row) {
-    higher[row] = row_max(higher[row]);
+    higher[row] = cuda::row_max(higher[row]);
     state.shrink[row] = state.top[row] == kNothing ? 0 : exp2_approx(state.top[row] - higher[row]);
     state.top[row] = higher[row];
     const float base = higher[row] == kNothing ? 0 : higher[row];
@@ -143,7 +143,7 @@ __device__ __forceinline__ void weigh(const Team& t, uint32_t tile, const SeenRa
 }
 
 // Adds one or two tiles of values, weighted.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void add_values(RingReader<Team>& ring, uint32_t of_turn, const float (&x)[2][2][4],
                                            DecodeState<Team::kDim>& state) {
   using E = typename Team::Element;
@@ -169,7 +169,7 @@ __device__ __forceinline__ void add_values(RingReader<Team>& ring, uint32_t of_t
 }
 
 // The warp's share of the split, once prepare_heads() is done.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void attend(const Team& t, DecodeState<Team::kDim>& state) {
   constexpr uint32_t D = Team::kDim;
   constexpr bool kKeep = D <= 128;

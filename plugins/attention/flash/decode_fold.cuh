@@ -24,7 +24,7 @@ struct ResultPlace {
   uint32_t row, head, d;  // the row is that of the step
 };
 // Lanes that follow each other store a query's result together.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void store_result(const GpuArgs& a, const GpuPointers& p, const ResultPlace& at,
                                              Folded& all) {
   if constexpr (Team::kRotates) {
@@ -88,11 +88,11 @@ __device__ __forceinline__ uint32_t query_of_lane(const WarpState<D>&, uint32_t 
 // Sums over the lanes that share the query.
 template <uint32_t D>
 __device__ __forceinline__ float sum_of_query(const DecodeState<D>& state, uint32_t i) {
-  return row_sum(state.sum[i]);
+  return cuda::row_sum(state.sum[i]);
 }
 template <uint32_t D>
 __device__ __forceinline__ float sum_of_query(const WarpState<D>& state, uint32_t i) {
-  return column_sum(state.sum[i]);
+  return cuda::column_sum(state.sum[i]);
 }
 // Says whether the lane is the first of those that share its queries.
 template <uint32_t D>
@@ -104,7 +104,7 @@ __device__ __forceinline__ bool is_first_of_query(const WarpState<D>&) {
   return threadIdx.x % 32 < 4;
 }
 // Calls store(place, two values) for those of the lane's query i; the place is in bytes from the first dimension's.
-template <class Team, uint32_t D, class Store>
+template <DecodingTeam Team, uint32_t D, class Store>
 __device__ __forceinline__ void leave_values(const DecodeState<D>& state, uint32_t i, const Store& store) {
 #pragma unroll
   for (uint32_t n = 0; n < D / 8; ++n) {
@@ -112,7 +112,7 @@ __device__ __forceinline__ void leave_values(const DecodeState<D>& state, uint32
     store(d * sizeof(float), {state.out[n][2 * i], state.out[n][2 * i + 1]});
   }
 }
-template <class Team, uint32_t D, class Store>
+template <DecodingTeam Team, uint32_t D, class Store>
 __device__ __forceinline__ void leave_values(const WarpState<D>& state, uint32_t i, const Store& store) {
   static_assert(Team::Shape::kCoded, "a lane's two values of 16 dimensions lie side by side");
 #pragma unroll
@@ -125,7 +125,7 @@ __device__ __forceinline__ void leave_values(const WarpState<D>& state, uint32_t
 // ---- a warp that is a team, and whose split is all that its queries see ----
 // Stores the results of the team's queries. They go through the ring's memory, which the last tile has left, so that
 // little code is run once: it would have to be fetched while nothing else is under way.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void finish_alone(const Team& t, const WarpState<Team::kDim>& state) {
   constexpr uint32_t D = Team::kDim;
   static_assert(Team::Shape::kMostQueries * Shares<D>::kRow <= Team::Shape::kRingBytes);
@@ -173,7 +173,7 @@ struct Partials {
 // ---- the warps of a cluster: each leaves its share of a query in the block that folds it ----
 // The blocks whose splits are of the same queries take these in turn. A split that is all that its queries see has its
 // block alone.
-template <class Team>
+template <DecodingTeam Team>
 class Meeting {
  public:
   using Own = Shares<Team::kDim>;
@@ -266,7 +266,7 @@ class Meeting {
 };
 
 // Folds the cluster's shares of the block's queries: results, or partial ones if there are other clusters.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void fold_shares(const Team& t, const Meeting<Team>& meeting) {
   constexpr uint32_t D = Team::kDim;
   const GpuArgs& a = t.a;
@@ -292,14 +292,14 @@ __device__ __forceinline__ void fold_shares(const Team& t, const Meeting<Team>& 
 }
 
 // ---- the last of a row's blocks: folds what all clusters have made ----
-template <class Team>
+template <DecodingTeam Team>
 __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, float* scratch) {
   constexpr uint32_t D = Team::kDim;
   const Partials partials(a, scratch);
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
     const uint32_t q = i / (D / 4), d = i % (D / 4) * 4, row = w.row_of(a, q);
-    const uint32_t pos = w.pos_of(row), count = cut(a, pos).count(past_seen(a, pos));
+    const uint32_t pos = w.pos_of(row), count = cut(a, pos).count(a.past(pos));
     if (d >= a.kv.v.dim || count <= blocks_of_cluster(a)) continue;
     Folded all;
     fold<8>(((count - 1) >> a.cluster_log2) + 1, all, [&](uint32_t other, float2& sums, float4& values) {

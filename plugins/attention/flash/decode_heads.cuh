@@ -19,13 +19,13 @@ struct DecodeHead {
   char* scale = nullptr;  // and its scale, if it is coded
 };
 
-template <class Team>
+template <DecodingTeam Team>
 __device__ uint32_t head_count(const Team& t) {
   return t.w.queries + (t.a.append != 0 ? 2 * t.w.rows : 0);
 }
 
 // The heads of a team are its queries, and then K and V of each row.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ DecodeHead find_query(const Team& t, uint32_t i) {
   const Query& query = t.memory.queries[i];
   DecodeHead h;
@@ -37,7 +37,7 @@ __device__ __forceinline__ DecodeHead find_query(const Team& t, uint32_t i) {
   return h;
 }
 // Finds K or V number i.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ DecodeHead find_new(const Team& t, uint32_t i) {
   using Shape = typename Team::Shape;
   const GpuArgs& a = t.a;
@@ -66,7 +66,7 @@ __device__ __forceinline__ DecodeHead find_new(const Team& t, uint32_t i) {
 }
 
 // One warp prepares a head with any norm, rope and dimension.
-template <class Team>
+template <DecodingTeam Team>
 __device__ void prepare_any(const Team& t, const DecodeHead& h) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
@@ -80,7 +80,7 @@ __device__ void prepare_any(const Team& t, const DecodeHead& h) {
   });
 }
 // One warp stores a head in codes, as the cache's own append does, with the same bits. x: the lane's elements.
-template <class Team>
+template <DecodingTeam Team>
 __device__ void append_codes(const DecodeHead& h, const float (&x)[Team::kDim / 32]) {
   using Stored = typename Team::Code::Stored;
   using Tile = CodedTile<Team::kDim, typename Team::Code>;
@@ -111,7 +111,7 @@ __device__ void append_codes(const DecodeHead& h, const float (&x)[Team::kDim / 
         h.tile + Tile::kScalesAt + h.tile_row * sizeof(__half));
 }
 // One warp prepares a head where LaneRope fits. x: the lane's elements.
-template <class Team>
+template <DecodingTeam Team>
 __device__ void prepare_whole(const Team& t, const DecodeHead& h, const LaneRope<Team::kDim>& turn,
                               float (&x)[Team::kDim / 32]) {
   using E = typename Team::Element;
@@ -132,7 +132,7 @@ __device__ void prepare_whole(const Team& t, const DecodeHead& h, const LaneRope
 }
 
 // Some heads of a warp, each kWarpsOfTeam after the one before. find(number) finds one.
-template <class Team, uint32_t kHeads, class Find>
+template <DecodingTeam Team, uint32_t kHeads, class Find>
 class HeadBatch {
  public:
   static constexpr uint32_t kOwn = Team::kDim / 32;
@@ -180,7 +180,7 @@ class HeadBatch {
 
 // Prepares the warp's heads from number `first` on, where LaneRope fits. The first queries and the first of what is
 // appended are asked for together: beside the loads of rings, each round of loads takes its time.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void prepare_whole_heads(const Team& t, uint32_t first) {
   constexpr uint32_t kApart = Team::Shape::kWarpsOfTeam;
   const uint32_t queries = t.w.queries, count = head_count(t);
@@ -208,7 +208,7 @@ __device__ __forceinline__ void prepare_whole_heads(const Team& t, uint32_t firs
 }
 
 // Fills the tile of queries, and what follows it, with zeros.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void clear_queries(const Team& t) {
   using Shape = typename Team::Shape;
   const uint32_t pieces = (Shape::query_rows(t.a) * Team::kDim * 2 + Shape::kZeroBytes) / 16;
@@ -220,7 +220,7 @@ __device__ __forceinline__ void clear_queries(const Team& t) {
 
 // Primes the ring and prepares all heads. worked: whether the team has worked before, and so has waited; it then has
 // prepared its queries too. On return the ring holds whole tiles, and all of the team may read them.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void prepare_heads(const Team& t, bool worked) {
   constexpr uint32_t kWarpsOfTeam = Team::Shape::kWarpsOfTeam;
   const uint32_t warp = Team::warp_of_team();

@@ -141,16 +141,15 @@ struct DecodeTeam {
     cut = c;
     split = number;
     begin = cut.start + split * cut.size;
-    end = min(begin + cut.size, past_seen(a, w.pos_of(last_row)));
-    const uint32_t seen = first_seen(a, w.pos_of(row));
+    end = min(begin + cut.size, a.past(w.pos_of(last_row)));
+    const uint32_t seen = a.first(w.pos_of(row));
     first_tile = seen > begin ? (seen - begin) / Shape::kStride : 0;
     tiles = tiles_of_warp(warp_of_team());
     const uint32_t thread = thread_of_team();
     if (thread < w.queries) {
-      const uint32_t r = w.row_of(a, thread), pos = w.pos_of(r), past = past_seen(a, pos);
+      const uint32_t r = w.row_of(a, thread), pos = w.pos_of(r), past = a.past(pos);
       const bool mine = r >= row && r <= last_row;
-      memory.queries[thread] = {r, w.head_of(a, thread), first_seen(a, pos), mine ? past : 0,
-                                mine ? cut.count(past) : 0};
+      memory.queries[thread] = {r, w.head_of(a, thread), a.first(pos), mine ? past : 0, mine ? cut.count(past) : 0};
     } else if (thread < Shape::kMostQueries) {
       memory.queries[thread] = {};
     }
@@ -180,7 +179,7 @@ struct DecodeTeam {
     const TileTokens tokens{token_of(first + in_turn - (side == Side::kValues ? of_turn : 0)), from, to, end};
     if constexpr (kWarpTeams && !Shape::kCoded) {
       if (a.whole_tiles != 0 && tokens.token >= from && tokens.token + kKeysOfTile <= min(to, end)) {
-        whole.load(a.kv, side == Side::kValues, tokens.token, tile_address(stage));
+        whole.load(a.kv, side, tokens.token, tile_address(stage));
       } else {
         loader(side).load_slowly(tile_address(stage), tokens);
       }
@@ -253,5 +252,12 @@ struct DecodeTeam {
     cuda::wait_copies<0>();
   }
 };
+
+template <class T>
+inline constexpr bool kIsTeam = false;
+template <class E, uint32_t D, class Bytes, uint32_t kDepth>
+inline constexpr bool kIsTeam<DecodeTeam<E, D, Bytes, kDepth>> = true;
+template <class T>
+concept DecodingTeam = kIsTeam<T>;
 
 }  // namespace tenon::flash

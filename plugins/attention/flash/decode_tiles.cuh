@@ -79,7 +79,8 @@ class WholeTiles {
   __device__ __forceinline__ WholeTiles(const char* keys, const char* values, const int32_t* pages)
       : keys_(keys + threadIdx.x % 32 * 16), values_(values + threadIdx.x % 32 * 16), pages_(pages) {}
   // Loads the tile that begins with a token.
-  __device__ __forceinline__ void load(const cuda::KvLayout& kv, bool values, uint32_t token, uint32_t tile) const {
+  __device__ __forceinline__ void load(const cuda::KvLayout& kv, Side side, uint32_t token, uint32_t tile) const {
+    const bool values = side == Side::kValues;
     constexpr uint32_t kPieces = D / 8, kRowsAtOnce = 32 / kPieces;
     static_assert(8 % kRowsAtOnce == 0, "numbers of rows add up by an exclusive or");
     const uint32_t shift = 31 - static_cast<uint32_t>(__clz(static_cast<int>(kv.page_cells)));
@@ -232,7 +233,7 @@ class CodedTileLoader {
     if (kChannels && is_own(t.token)) {
       load_channels(tile, from_.scales + page_of(t.token) * plane.scale_page, t.token & (from_.page_cells - 1));
     }
-    if (scales_it) static_cast<__half*>(__cvta_shared_to_generic(tile + Tile::kScalesAt))[own_row] = scale;
+    if (scales_it) cuda::store_shared_2(tile + Tile::kScalesAt + own_row * sizeof(__half), __half_as_ushort(scale));
   }
 
   const CodedRows from_;

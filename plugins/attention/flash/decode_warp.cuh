@@ -22,18 +22,8 @@ struct WarpState {
   float out[D / 16][4] = {};            // [16 dimensions][an mma's sums]: of weighted values
 };
 
-// These go over the eight lanes that share a column of an mma's sums.
-__device__ __forceinline__ float column_max(float x) {
-  for (uint32_t d = 4; d < 32; d *= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, d));
-  return x;
-}
-__device__ __forceinline__ float column_sum(float x) {
-  for (uint32_t d = 4; d < 32; d *= 2) x += __shfl_xor_sync(~0u, x, d);
-  return x;
-}
-
 // This reads a warp's tiles of codes: a tile that was read makes room for the one at the same place of the next turn.
-template <class Team>
+template <DecodingTeam Team>
 class TurnReader {
  public:
   using Shape = typename Team::Shape;
@@ -67,7 +57,7 @@ class TurnReader {
 };
 
 // These are the B fragments of the queries (dimensions 16, queries 8). A query that there is not has zeros.
-template <class Team>
+template <DecodingTeam Team>
 struct CodedQueryColumns {
   static constexpr uint32_t D = Team::kDim;
   uint32_t b[D / 16][2];  // [16 dimensions], in the order in which keys come as pairs
@@ -91,7 +81,7 @@ struct CodedQueryColumns {
   }
 };
 // The same for fp16 and bf16: in registers, or loaded each time if these are too few.
-template <class Team>
+template <DecodingTeam Team>
 class PlainQueryColumns {
  public:
   static constexpr uint32_t D = Team::kDim;
@@ -122,7 +112,7 @@ class PlainQueryColumns {
   TwoColumns b_[kKeep ? D / 32 : 1];
   uint32_t tile_, own_, there_;
 };
-template <class Team>
+template <DecodingTeam Team>
 using QueryColumns = std::conditional_t<Team::Shape::kCoded, CodedQueryColumns<Team>, PlainQueryColumns<Team>>;
 
 // Makes the A fragments of 16 keys of a tile of codes, from `key` on: keys (keys 16, dimensions 16) or
@@ -163,7 +153,7 @@ __device__ __forceinline__ void unpack_tile(uint32_t tile, uint32_t key, const U
 
 // Multiplies sums, or weights, of 16 keys by their tokens' scales, which are
 // those of rows g and g + 8, and by a factor.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void scale_rows(uint32_t tile, uint32_t key, float factor, float (&x)[4]) {
   using Tile = CodedTile<Team::kDim, typename Team::Code>;
   const uint32_t g = key + threadIdx.x % 32 / 4;
@@ -173,11 +163,11 @@ __device__ __forceinline__ void scale_rows(uint32_t tile, uint32_t key, float fa
 }
 
 // A tile has these scores, which become weights: [16 keys][an mma's sums].
-template <class Team>
+template <DecodingTeam Team>
 using TileScores = float[Team::Shape::kTileKeys / 16][4];
 
 // Multiplies 16 keys of a tile by the queries.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, QueryColumns<Team>& q, float (&x)[4]) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
@@ -203,7 +193,7 @@ __device__ __forceinline__ void score_keys(uint32_t keys, uint32_t key, QueryCol
 }
 // Multiplies a tile of keys by channel, which are of one group, by the queries: q . key = q . zeros + (q steps) .
 // codes. Both sums are an mma's; the first one is of 16 rows that are all the zeros.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void score_by_channel(uint32_t keys, QueryColumns<Team>& q, TileScores<Team>& x) {
   using E = typename Team::Element;
   using Code = typename Team::Code;
@@ -241,7 +231,7 @@ __device__ __forceinline__ void score_by_channel(uint32_t keys, QueryColumns<Tea
     for (uint32_t e = 0; e < 4; ++e) x[i][e] += of_zeros[e];
   }
 }
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void score_tile(uint32_t keys, QueryColumns<Team>& q, TileScores<Team>& x) {
   if constexpr (kKeysByChannel<typename Team::Code>) {
     score_by_channel<Team>(keys, q, x);
@@ -256,7 +246,7 @@ struct Shrinks {
   float by_column[2];
 };
 // Makes weights of the scores of the turn that begins with `tile`, and takes them into state.top and state.sum.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ Shrinks weigh(const Team& t, uint32_t tile, const SeenRange& range, TileScores<Team> (&x)[2],
                                          WarpState<Team::kDim>& state) {
   constexpr uint32_t kBlocks = Team::Shape::kTileKeys / 16;  // a block has 16 keys
@@ -276,7 +266,7 @@ __device__ __forceinline__ Shrinks weigh(const Team& t, uint32_t tile, const See
   }
 #pragma unroll
   for (uint32_t column = 0; column < 2; ++column) {
-    higher[column] = column_max(higher[column]);
+    higher[column] = cuda::column_max(higher[column]);
     shrink.by_column[column] = state.top[column] == kNothing ? 0 : exp2_approx(state.top[column] - higher[column]);
     state.top[column] = higher[column];
     const float base = higher[column] == kNothing ? 0 : higher[column];
@@ -294,7 +284,7 @@ __device__ __forceinline__ Shrinks weigh(const Team& t, uint32_t tile, const See
 
 // The sums of weighted values have to be multiplied by this: weights times scales are enlarged, so that they are about
 // as large as the values and fp16 rounds them as it would round those.
-template <class Team>
+template <DecodingTeam Team>
 __device__ constexpr float value_unit() {
   if constexpr (Team::Shape::kCoded) {
     return 1 / Team::Code::kWhole;
@@ -303,7 +293,7 @@ __device__ constexpr float value_unit() {
   }
 }
 // Adds the values of 16 tokens of a tile, weighted.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void add_keys(uint32_t values, uint32_t key, float (&x)[4], WarpState<Team::kDim>& state) {
   using E = typename Team::Element;
   constexpr uint32_t D = Team::kDim;
@@ -322,14 +312,14 @@ __device__ __forceinline__ void add_keys(uint32_t values, uint32_t key, float (&
     }
   }
 }
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void add_tile(uint32_t values, TileScores<Team>& x, WarpState<Team::kDim>& state) {
 #pragma unroll
   for (uint32_t i = 0; i < Team::Shape::kTileKeys / 16; ++i) add_keys<Team>(values, 16 * i, x[i], state);
 }
 
 // The dimension of a lane's sums out[n][2 * row], out[n][2 * row + 1].
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ uint32_t lane_dim(uint32_t n, uint32_t row) {
   if constexpr (Team::Shape::kCoded) {
     using C = typename Team::Code;
@@ -350,7 +340,7 @@ __device__ __forceinline__ void shrink_sums(const Shrinks& shrink, WarpState<D>&
 }
 
 // The warp's share of the split, once prepare_heads() is done.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void attend(const Team& t, WarpState<Team::kDim>& state) {
   const Query* own = t.memory.queries + threadIdx.x % 4 * 2;
   const SeenRange range{{own[0].seen, own[1].seen}, {own[0].past, own[1].past}};

@@ -5,6 +5,7 @@
 #include "gather.cuh"
 #include "softmax.cuh"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::flash {
 namespace {
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
       score += own[i] * turned(a, p.rope, static_cast<int32_t>(cell), d,
                                [&](uint32_t e) { return C::decode(sdk::kv_code<C>(key, e), key_scale); });
     }
-    for (int step = 16; step > 0; step /= 2) score += __shfl_xor_sync(~0u, score, step);
+    score = cuda::warp_sum(score);
     score *= a.scale;
     if (a.softcap != 0) score = a.softcap * tanhf(score / a.softcap);
     score *= kLog2E;

@@ -75,7 +75,8 @@ enum CellWeightOperand {
   kWeightLive,
   kWeightSeqSlot,
   kWeightSeqRow,
-  kWeights
+  kWeights,
+  kCellWeightOperands
 };
 void cell_weights(const CellWeightArgs& a, const cuda::Launch& l);
 

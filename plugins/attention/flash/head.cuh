@@ -4,18 +4,10 @@
 #include "cuda_ops.h"
 #include "softmax.cuh"
 #include "tenon/cuda/mma.cuh"
+#include "tenon/cuda/warp.cuh"
+#include "tiles.cuh"
 
 namespace tenon::flash {
-
-// Returns the first position that a row sees.
-__device__ __forceinline__ uint32_t first_seen(const GpuArgs& a, uint32_t pos) {
-  return a.window != 0 && pos >= a.window ? pos + 1 - a.window : 0;
-}
-
-// No position from there on is seen by it.
-__device__ __forceinline__ uint32_t past_seen(const GpuArgs& a, uint32_t pos) {
-  return pos + 1 > a.hidden ? pos + 1 - a.hidden : 0;
-}
 
 // ---- what a head's sums become ----------------------------------------------------------------------------------------
 // Its result is `own` times the sum of its weighted values plus `before` times the result that is there.
@@ -45,8 +37,6 @@ __device__ __forceinline__ float result_of(const ResultFactors& f, float x, cons
 }
 
 // ---- where heads are --------------------------------------------------------------------------------------------------
-enum class Side { kKeys, kValues };
-
 __device__ __forceinline__ const cuda::KvPlane& plane_of(const GpuArgs& a, Side side) {
   return side == Side::kValues ? a.kv.v : a.kv.k;
 }
@@ -119,7 +109,7 @@ __device__ __forceinline__ void prepare_head(const GpuArgs& a, const HeadSource&
     float sum = 0;
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) sum += u[i] * u[i] + v[i] * v[i];
-    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
+    sum = cuda::warp_sum(sum);
     const float scale = rsqrtf(sum / static_cast<float>(dim) + a.eps);
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) {

@@ -128,7 +128,8 @@ void load_values(const CachedRows& values, uint32_t padded, float* to) {
   with_codec(values.codec, [&](auto kCodec) { load_values_of<kCodec>(values, padded, to); });
 }
 
-void turn(float* keys, const float* angle, uint32_t half, bool interleaved) {
+void turn(float* keys, const float* angle, uint32_t half, int32_t pairing) {
+  const bool interleaved = pairing != 0;
   for (uint32_t i = 0; i < half; ++i) {
     float* first = keys + (interleaved ? 2 * i : i) * kKeys;
     float* second = keys + (interleaved ? 2 * i + 1 : i + half) * kKeys;
@@ -379,7 +380,16 @@ void fold(float* to, float a, const float* from, float b, uint32_t n) {
 
 }  // namespace
 
-constinit const Kernels TENON_ISA::kKernels = {load_keys, turn,       load_values,    scores, scores_of_few, soft_cap,
-                                               softmax,   accumulate, accumulate_few, fold,   exp_one};
+constinit const Kernels TENON_ISA::kKernels = {.load_keys = load_keys,
+                                               .turn = turn,
+                                               .load_values = load_values,
+                                               .scores = scores,
+                                               .scores_of_few = scores_of_few,
+                                               .soft_cap = soft_cap,
+                                               .softmax = softmax,
+                                               .accumulate = accumulate,
+                                               .accumulate_few = accumulate_few,
+                                               .fold = fold,
+                                               .exp = exp_one};
 
 }  // namespace tenon::flash

@@ -34,8 +34,8 @@ struct Kernels {
   // Writes keys as f32 and transposed: to[d * kKeys + key]. Keys that are not there become 0.
   void (*load_keys)(const CachedRows& keys, float* to);
   // Turns transposed keys in place: pair i by the angle of cosine angle[2 i * kKeys + key] and sine
-  // angle[(2 i + 1) * kKeys + key]. interleaved: pairs are (2 i, 2 i + 1), else (i, i + half).
-  void (*turn)(float* keys, const float* angle, uint32_t half, bool interleaved);
+  // angle[(2 i + 1) * kKeys + key]. Pairs are those of TENON_F_ROPE: (i, i + half) by pairing 0, else (2 i, 2 i + 1).
+  void (*turn)(float* keys, const float* angle, uint32_t half, int32_t pairing);
   // Writes values as f32: to[key * padded + d], 0 after dim. Rows that are not there are left alone.
   void (*load_values)(const CachedRows& values, uint32_t padded, float* to);
   // Computes s[i * kKeys + key] = dot(q[i * dim], key), for n queries.

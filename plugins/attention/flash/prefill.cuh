@@ -16,7 +16,7 @@ struct QueryTile {
   uint32_t end = 0;                  // no row sees a position from there on
 
   // Says whether there is nothing that any row sees.
-  __device__ bool is_empty(const GpuArgs& a) const { return rows == 0 || end <= first_seen(a, position); }
+  __device__ bool is_empty(const GpuArgs& a) const { return rows == 0 || end <= a.first(position); }
 
   // Returns the tile of a block; whole warps call it.
   template <uint32_t kRows>
@@ -52,8 +52,8 @@ struct QueryTile {
     t.slot = static_cast<uint32_t>(p.seq_slot[s]);
     t.first_row = begin + at * kRows;
     t.rows = min(kRows, end - t.first_row);
-    t.position = static_cast<uint32_t>(p.pos[head / a.heads_per_kv * a.copied_rows + t.first_row]);
-    t.end = past_seen(a, t.position + t.rows - 1);
+    t.position = static_cast<uint32_t>(p.pos[head / a.group * a.copied_rows + t.first_row]);
+    t.end = a.past(t.position + t.rows - 1);
     return t;
   }
 };

@@ -20,16 +20,6 @@ __device__ __forceinline__ float sink_weight(const float* sinks, uint32_t head, 
   return sinks == nullptr ? 0 : exp2_approx(sinks[head] * kLog2E - top);
 }
 
-// These go over the four lanes that share a row of an mma's sums.
-__device__ __forceinline__ float row_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-__device__ __forceinline__ float row_sum(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-
 // Makes scores, in units of log2, of the products of queries and keys.
 struct ScoreScale {
   float factor, cap;  // cap 0: there is no softcap

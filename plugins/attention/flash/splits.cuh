@@ -39,13 +39,13 @@ __host__ __device__ inline uint32_t most_queries(const GpuArgs& a) {
   return a.depth != 0 || a.kv.k.scale != 0 ? kFewQueries : kQueries;
 }
 __host__ __device__ inline uint32_t queries_of_team(const GpuArgs& a) {
-  const uint32_t all = a.rows_per_seq * a.heads_per_kv, most = most_queries(a);
+  const uint32_t all = a.rows_per_seq * a.group, most = most_queries(a);
   return all < most ? all : most;
 }
 // Teams that the queries of a sequence and a KV head take.
 __host__ __device__ inline uint32_t teams_per_kv_head(const GpuArgs& a) {
   const uint32_t most = most_queries(a);
-  return (a.rows_per_seq * a.heads_per_kv + most - 1) / most;
+  return (a.rows_per_seq * a.group + most - 1) / most;
 }
 
 // The positions that a row sees are cut so: splits of `size` positions from `start` on.
@@ -59,14 +59,14 @@ __host__ __device__ inline uint32_t anchor(const GpuArgs& a) {
   return a.joining == attention::kLeaves ? kNearAnchor : kAnchor;
 }
 __device__ inline uint32_t start_of_cut(const GpuArgs& a, uint32_t pos) {
-  return first_seen(a, pos) / anchor(a) * anchor(a);
+  return a.first(pos) / anchor(a) * anchor(a);
 }
 // One split has all that a row sees.
 __device__ inline Cut no_cut(const GpuArgs& a, uint32_t pos) {
   return {start_of_cut(a, pos), 1 << 30};
 }
 __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
-  const uint32_t start = start_of_cut(a, pos), past = past_seen(a, pos);
+  const uint32_t start = start_of_cut(a, pos), past = a.past(pos);
   const uint32_t span = past > start ? past - start : 0;
   if (a.many_rows != 0) {
     if (a.splits == 1) return no_cut(a, pos);
@@ -90,9 +90,7 @@ struct Work {
   __device__ uint32_t pos_of(uint32_t row) const { return row == 0 ? first_pos : static_cast<uint32_t>(pos[row]); }
   // These return the sequence's row that the team's query q is of, and its query head.
   __device__ uint32_t row_of(const GpuArgs& a, uint32_t q) const { return __umulhi(2 * (query + q) + 1, a.per_head); }
-  __device__ uint32_t head_of(const GpuArgs& a, uint32_t q) const {
-    return kv_head * a.heads_per_kv + (query + q) % a.heads_per_kv;
-  }
+  __device__ uint32_t head_of(const GpuArgs& a, uint32_t q) const { return kv_head * a.group + (query + q) % a.group; }
 };
 
 // This is one of the team's queries.

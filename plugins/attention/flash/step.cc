@@ -309,7 +309,7 @@ void Run::load_turned_keys(uint32_t at, uint64_t seen, uint32_t low) {
                           .scale = nullptr,
                           .ahead = 0};
   k_.load_keys(angles, w_.angles);
-  k_.turn(w_.keys, w_.angles, rotated / 2, a_.pairing != 0);
+  k_.turn(w_.keys, w_.angles, rotated / 2, a_.pairing);
 }
 
 void Run::attend_block(uint32_t at, uint32_t low, uint32_t high) {

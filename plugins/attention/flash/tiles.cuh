@@ -9,6 +9,8 @@
 
 namespace tenon::flash {
 
+enum class Side { kKeys, kValues };
+
 template <uint32_t D>
 inline constexpr uint32_t kTileRowBytes = D % 64 == 0 ? D * 2 : D * 2 + 16;
 // Returns the offset in a tile of the 16 bytes `piece` of `row`.

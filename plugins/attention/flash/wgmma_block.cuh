@@ -84,7 +84,7 @@ struct Walk {
   uint32_t last, count;  // tiles
   __device__ Walk(const GpuArgs& a, const QueryTile& t) {
     last = (t.end - 1) / kTileKeys;
-    count = last - first_seen(a, t.position) / kTileKeys + 1;
+    count = last - a.first(t.position) / kTileKeys + 1;
   }
   // Returns the first token of the i-th.
   __device__ uint32_t token(uint32_t i) const { return (last - i) * kTileKeys; }
@@ -114,7 +114,7 @@ struct BlockWork {
 template <uint32_t D>
 __device__ __forceinline__ void load_tile(const BlockWork<D, void>& b, Side side, uint32_t i) {
   const GpuArgs& a = b.a;
-  const auto kv_head = static_cast<int32_t>(blockIdx.x / a.heads_per_kv);
+  const auto kv_head = static_cast<int32_t>(blockIdx.x / a.group);
   const uint32_t run = min(kTileKeys, a.kv.page_cells), shift = 31 - static_cast<uint32_t>(__clz(a.kv.page_cells));
   const int32_t* pages = b.p.pages + size_t{b.t.slot} * a.kv.columns;
   const uint32_t stage = stage_of(i), first = b.walk.token(i);

@@ -17,7 +17,7 @@ template <uint32_t D, Codec C>
 class CodedProducer {
  public:
   __device__ explicit CodedProducer(const BlockWork<D, C>& block)
-      : b_(block), kv_head_(blockIdx.x / block.a.heads_per_kv), steps_(2 * block.walk.count) {
+      : b_(block), kv_head_(blockIdx.x / block.a.group), steps_(2 * block.walk.count) {
     pages_ = block.p.pages + size_t{block.t.slot} * block.a.kv.columns;
     shift_ = 31 - static_cast<uint32_t>(__clz(static_cast<int>(block.a.kv.page_cells)));
     end_ = block.t.end;
@@ -124,7 +124,8 @@ class CodedProducer {
         }
       } else {
         if (!by_channel) {
-          static_cast<__half*>(__cvta_shared_to_generic(scales))[threadIdx.x] = scale_of(t.side, first + threadIdx.x);
+          cuda::store_shared_2(scales + threadIdx.x * sizeof(__half),
+                               __half_as_ushort(scale_of(t.side, first + threadIdx.x)));
         }
 #pragma unroll 1
         for (uint32_t n = 0; n < kOwn; ++n) {

@@ -286,7 +286,8 @@ tenon_kv_format Reference::preferred_format() const {
 namespace {
 
 void record_half(const tenon_attn& a, const tenon_attn_call& call, const attention::Half& half, sdk::Recorder& r) {
-  Args args{attention::view_args(a, call, half, r), 0, 0};
+  Args args{};
+  static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, half, r);
   // No more cells of a linear cache are in use than the program has tokens.
   const uint64_t longest = args.kv.rule == TENON_POS_LINEAR ? r.bounds().kv_len : args.kv.capacity();
   args.kv_len = static_cast<uint32_t>(std::min(longest, args.kv.capacity()));

@@ -38,7 +38,7 @@ __global__ void mask_kernel(MaskArgs a, MaskPointers p) {
     to[i] = allowed ? from[i] : -std::numeric_limits<float>::infinity();
   }
 }
-enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber };
+enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber, kMaskOperands };
 void mask(const MaskArgs& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.vocab + kThreads - 1) / kThreads);
   l(&mask_kernel, {.blocks = {std::min(wide, kMostBlocks), a.rows}, .threads = {kThreads}}, a,
@@ -53,11 +53,12 @@ void mask(const MaskArgs& a, const cuda::Launch& l) {
 
 void record_mask(const sdk::MaskOp& op, tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y), masks = rec.describe(op.masks);
-  const std::vector<tenon_operand> operands = {{x, TENON_READ},
-                                               {y, TENON_WRITE},
-                                               {rec.step(TENON_STEP_LIVE), TENON_READ},
-                                               {op.masks, TENON_READ},
-                                               {op.number, TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kMaskOperands, {{kMaskX, x, TENON_READ},
+                                       {kMaskY, y, TENON_WRITE},
+                                       {kMaskLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                       {kMaskWords, op.masks, TENON_READ},
+                                       {kMaskNumber, op.number, TENON_READ}});
   cuda::emit<&mask>(
       rec, {.name = "mask", .operands = operands, .chunks = {}},
       MaskArgs{from.dim[1], masks.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});

@@ -36,7 +36,7 @@ __global__ void gather_kernel(GatherArgs a, GatherPointers p) {
     p.y[blockIdx.y * a.y_stride + i] = from[i];
   }
 }
-enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow };
+enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow, kGatherOperands };
 void gather(const GatherArgs& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.columns + kThreads - 1) / kThreads);
   l(&gather_kernel, {.blocks = {std::min(wide, 64u), a.rows}, .threads = {kThreads}}, a,
@@ -72,7 +72,7 @@ struct PoolSizes {
   PoolArgs args;
   uint32_t seqs, padding;
 };
-enum PoolOperand { kPoolX, kPooled, kPoolLive, kPoolSeqRow, kPoolSeqSlot, kPoolKvLen };
+enum PoolOperand { kPoolX, kPooled, kPoolLive, kPoolSeqRow, kPoolSeqSlot, kPoolKvLen, kPoolOperands };
 void pool(const PoolSizes& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.args.columns + kThreads - 1) / kThreads);
   l(&pool_kernel, {.blocks = {wide, a.seqs}, .threads = {kThreads}}, a.args,
@@ -139,7 +139,8 @@ enum VerifyOperand {
   kVerifyToken,
   kVerifyParent,
   kVerifySurvivor,
-  kVerifyTold
+  kVerifyTold,
+  kVerifyOperands
 };
 void verify(const VerifyArgs& a, const cuda::Launch& l) {
   const VerifyPointers p{.next = l.ptr<int32_t>(kVerifyNext),
@@ -208,7 +209,8 @@ enum AdvanceOperand {
   kAdvanceKvLen,
   kAdvanceSurvivor,
   kAdvancePlace,
-  kAdvanceNext
+  kAdvanceNext,
+  kAdvanceOperands
 };
 void advance(const AdvanceArgs& a, const cuda::Launch& l) {
   const AdvancePointers p{.told = l.ptr<const int32_t>(kAdvanceTold),
@@ -230,19 +232,26 @@ void advance(const AdvanceArgs& a, const cuda::Launch& l) {
 struct TakeArgs {
   uint32_t rows;
 };
-__global__ void take_kernel(TakeArgs a, const uint32_t* live, const int32_t* told, const int32_t* next,
-                            const int32_t* from, int32_t* token) {
+struct TakePointers {
+  const uint32_t* live;
+  const int32_t *told, *next, *from;
+  int32_t* token;
+};
+__global__ void take_kernel(TakeArgs a, TakePointers p) {
   cuda::wait();
-  const uint32_t rows = min(live[sdk::kLiveRows], a.rows);
+  const uint32_t rows = min(p.live[sdk::kLiveRows], a.rows);
   for (uint32_t r = blockIdx.x * blockDim.x + threadIdx.x; r < rows; r += gridDim.x * blockDim.x) {
-    if (from[r] >= 0) token[r] = told[from[r]] < 0 ? 0 : next[from[r]];
+    if (const int32_t from = p.from[r]; from >= 0) p.token[r] = p.told[from] < 0 ? 0 : p.next[from];
   }
 }
-enum TakeOperand { kTakeLive, kTakeTold, kTakeNext, kTakeFrom, kTakeToken };
+enum TakeOperand { kTakeLive, kTakeTold, kTakeNext, kTakeFrom, kTakeToken, kTakeOperands };
 void take(const TakeArgs& a, const cuda::Launch& l) {
-  l(&take_kernel, {.blocks = {(a.rows + kThreads - 1) / kThreads}, .threads = {kThreads}}, a,
-    l.ptr<const uint32_t>(kTakeLive), l.ptr<const int32_t>(kTakeTold), l.ptr<const int32_t>(kTakeNext),
-    l.ptr<const int32_t>(kTakeFrom), l.ptr<int32_t>(kTakeToken));
+  const TakePointers p{.live = l.ptr<const uint32_t>(kTakeLive),
+                       .told = l.ptr<const int32_t>(kTakeTold),
+                       .next = l.ptr<const int32_t>(kTakeNext),
+                       .from = l.ptr<const int32_t>(kTakeFrom),
+                       .token = l.ptr<int32_t>(kTakeToken)};
+  l(&take_kernel, {.blocks = {(a.rows + kThreads - 1) / kThreads}, .threads = {kThreads}}, a, p);
 }
 
 // A choice that is no token becomes 0: what is proposed is verified, whatever it is.
@@ -305,53 +314,57 @@ using Operands = std::vector<tenon_operand>;
 
 void record_gather(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
-  const Operands operands = {{x, TENON_READ},
-                             {y, TENON_WRITE},
-                             {rec.step(TENON_STEP_LIVE), TENON_READ},
-                             {rec.step(TENON_STEP_OUT_ROW), TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kGatherOperands, {{kGatherX, x, TENON_READ},
+                                         {kGatherY, y, TENON_WRITE},
+                                         {kGatherLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                         {kGatherOutRow, rec.step(TENON_STEP_OUT_ROW), TENON_READ}});
   cuda::emit<&gather>(rec, {.name = "gather", .operands = operands, .chunks = {}},
                       GatherArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});
 }
 
 void record_pool(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x);
-  const Operands operands = {{x, TENON_READ},
-                             {y, TENON_READ | TENON_WRITE},
-                             {rec.step(TENON_STEP_LIVE), TENON_READ},
-                             {rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                             {rec.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                             {rec.step(TENON_STEP_KV_LEN), TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kPoolOperands, {{kPoolX, x, TENON_READ},
+                                       {kPooled, y, TENON_READ | TENON_WRITE},
+                                       {kPoolLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                       {kPoolSeqRow, rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                       {kPoolSeqSlot, rec.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                       {kPoolKvLen, rec.step(TENON_STEP_KV_LEN), TENON_READ}});
   cuda::emit<&pool>(rec, {.name = "pool", .operands = operands, .chunks = {}},
                     PoolSizes{{from.dim[1], from.stride[0] / 4}, rec.bounds().seqs, 0});
 }
 
 void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, sdk::Recorder& rec) {
-  const Operands operands = {{next, TENON_READ | TENON_WRITE},
-                             {accepted, TENON_WRITE},
-                             {rec.step(TENON_STEP_LIVE), TENON_READ},
-                             {rec.step(TENON_STEP_OUT_ROW), TENON_READ},
-                             {rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                             {rec.step(TENON_STEP_TOKEN), TENON_READ},
-                             {rec.step(TENON_STEP_PARENT), TENON_READ},
-                             {rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
-                             {op.told(), TENON_WRITE}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kVerifyOperands, {{kVerifyNext, next, TENON_READ | TENON_WRITE},
+                                         {kVerifyAccepted, accepted, TENON_WRITE},
+                                         {kVerifyLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                         {kVerifyOutRow, rec.step(TENON_STEP_OUT_ROW), TENON_READ},
+                                         {kVerifySeqRow, rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                         {kVerifyToken, rec.step(TENON_STEP_TOKEN), TENON_READ},
+                                         {kVerifyParent, rec.step(TENON_STEP_PARENT), TENON_READ},
+                                         {kVerifySurvivor, rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
+                                         {kVerifyTold, op.told(), TENON_WRITE}});
   cuda::emit<&verify>(rec, {.name = "verify", .operands = operands, .chunks = {}},
                       VerifyArgs{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.logits()).dim[1])});
 }
 
 void record_advance(const sdk::AdvanceOp& op, tenon_tid told, tenon_tid outbox, sdk::Recorder& rec) {
-  const Operands operands = {{told, TENON_READ},
-                             {outbox, TENON_WRITE},
-                             {op.count, TENON_READ | TENON_WRITE},
-                             {rec.step(TENON_STEP_LIVE), TENON_READ},
-                             {rec.step(TENON_STEP_ACCEPTED), TENON_READ},
-                             {rec.step(TENON_STEP_SLOT), TENON_READ},
-                             {rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
-                             {rec.step(TENON_STEP_POS), TENON_READ | TENON_WRITE},
-                             {rec.step(TENON_STEP_KV_LEN), TENON_READ | TENON_WRITE},
-                             {rec.step(TENON_STEP_SURVIVOR), TENON_READ},
-                             {rec.step(TENON_STEP_PLACE), TENON_READ | TENON_WRITE},
-                             {rec.step(TENON_STEP_NEXT), TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kAdvanceOperands, {{kAdvanceTold, told, TENON_READ},
+                                          {kAdvanceOutbox, outbox, TENON_WRITE},
+                                          {kAdvanceCount, op.count, TENON_READ | TENON_WRITE},
+                                          {kAdvanceLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                          {kAdvanceAccepted, rec.step(TENON_STEP_ACCEPTED), TENON_READ},
+                                          {kAdvanceSlot, rec.step(TENON_STEP_SLOT), TENON_READ},
+                                          {kAdvanceToken, rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
+                                          {kAdvancePos, rec.step(TENON_STEP_POS), TENON_READ | TENON_WRITE},
+                                          {kAdvanceKvLen, rec.step(TENON_STEP_KV_LEN), TENON_READ | TENON_WRITE},
+                                          {kAdvanceSurvivor, rec.step(TENON_STEP_SURVIVOR), TENON_READ},
+                                          {kAdvancePlace, rec.step(TENON_STEP_PLACE), TENON_READ | TENON_WRITE},
+                                          {kAdvanceNext, rec.step(TENON_STEP_NEXT), TENON_READ}});
   const auto out_rows = static_cast<uint32_t>(rec.describe(told).dim[0]);
   cuda::emit<&advance>(rec, {.name = "advance", .operands = operands, .chunks = {}},
                        AdvanceArgs{.entries = op.entries,
@@ -363,11 +376,12 @@ void record_advance(const sdk::AdvanceOp& op, tenon_tid told, tenon_tid outbox, 
 }
 
 void record_take(tenon_tid told, tenon_tid from, tenon_tid token, sdk::Recorder& rec) {
-  const Operands operands = {{rec.step(TENON_STEP_LIVE), TENON_READ},
-                             {told, TENON_READ},
-                             {rec.step(TENON_STEP_NEXT), TENON_READ},
-                             {from, TENON_READ},
-                             {token, TENON_READ | TENON_WRITE}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kTakeOperands, {{kTakeLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                       {kTakeTold, told, TENON_READ},
+                                       {kTakeNext, rec.step(TENON_STEP_NEXT), TENON_READ},
+                                       {kTakeFrom, from, TENON_READ},
+                                       {kTakeToken, token, TENON_READ | TENON_WRITE}});
   cuda::emit<&take>(rec, {.name = "take", .operands = operands, .chunks = {}}, TakeArgs{rec.bounds().rows});
 }
 

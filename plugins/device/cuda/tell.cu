@@ -135,9 +135,10 @@ void tell(const TellArgs& a, const cuda::Launch& l) {
 
 void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> some, bool first, sdk::Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
-  std::vector<tenon_operand> operands = {{verify.logits(), TENON_READ},
-                                         {verify.told(), TENON_READ | TENON_WRITE},
-                                         {rec.step(TENON_STEP_LIVE), TENON_READ}};
+  std::vector<tenon_operand> operands =
+      sdk::operands_by(kTellLeft, {{kTellLogits, verify.logits(), TENON_READ},
+                                   {kTellTold, verify.told(), TENON_READ | TENON_WRITE},
+                                   {kTellLive, rec.step(TENON_STEP_LIVE), TENON_READ}});
   const sdk::SomeLeft left = sdk::add_left(some, rec, operands);
   const uint32_t rows = rec.bounds().out_rows;
   cuda::emit<&tell>(

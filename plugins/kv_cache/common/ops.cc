@@ -48,14 +48,17 @@ void append(const AppendArgs& a, const Part& part) {
                                    .scales = part.ptr<void>(kAppendValueScales),
                                    .pages = pages};
   const bool has_tail = a.has_tail != 0;
-  sdk::PresentOperands present(part, kAppendTailKeys);
-  void* tail_k = present.take<void>(has_tail);
-  void* tail_v = present.take<void>(has_tail);
-  const auto* tail_pages = present.take<const int32_t>(has_tail);
-  const sdk::KvMemory tail_keys{
-      .layout = a.tail, .plane = a.tail.k, .base = tail_k, .scales = nullptr, .pages = tail_pages};
-  const sdk::KvMemory tail_values{
-      .layout = a.tail, .plane = a.tail.v, .base = tail_v, .scales = nullptr, .pages = tail_pages};
+  const auto* tail_pages = has_tail ? part.ptr<const int32_t>(kAppendTailPages) : nullptr;
+  const sdk::KvMemory tail_keys{.layout = a.tail,
+                                .plane = a.tail.k,
+                                .base = has_tail ? part.ptr<void>(kAppendTailKeys) : nullptr,
+                                .scales = nullptr,
+                                .pages = tail_pages};
+  const sdk::KvMemory tail_values{.layout = a.tail,
+                                  .plane = a.tail.v,
+                                  .base = has_tail ? part.ptr<void>(kAppendTailValues) : nullptr,
+                                  .scales = nullptr,
+                                  .pages = tail_pages};
   for (uint32_t row = part.begin() * kAppendRows; row < end; ++row) {
     const int32_t slot = part.ptr<int32_t>(kAppendSlot)[row];
     if (slot < 0) continue;

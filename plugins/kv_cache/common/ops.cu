@@ -152,19 +152,19 @@ __global__ void append_heads_kernel(AppendArgs a, AppendPointers p) {
 }
 
 void append_op(const AppendArgs& a, const cuda::Launch& l) {
-  AppendPointers p{l.ptr<const char>(kAppendK),
-                   l.ptr<const char>(kAppendV),
-                   l.ptr<void>(kAppendKeys),
-                   l.ptr<void>(kAppendValues),
-                   l.ptr<void>(kAppendKeyScales),
-                   l.ptr<void>(kAppendValueScales),
-                   l.ptr<const int32_t>(kAppendPages),
-                   l.ptr<const uint32_t>(kAppendLive),
-                   l.ptr<const int32_t>(kAppendPlace),
-                   l.ptr<const int32_t>(kAppendSlot),
-                   nullptr,
-                   nullptr,
-                   nullptr};
+  AppendPointers p{.k = l.ptr<const char>(kAppendK),
+                   .v = l.ptr<const char>(kAppendV),
+                   .keys = l.ptr<void>(kAppendKeys),
+                   .values = l.ptr<void>(kAppendValues),
+                   .key_scales = l.ptr<void>(kAppendKeyScales),
+                   .value_scales = l.ptr<void>(kAppendValueScales),
+                   .pages = l.ptr<const int32_t>(kAppendPages),
+                   .live = l.ptr<const uint32_t>(kAppendLive),
+                   .place = l.ptr<const int32_t>(kAppendPlace),
+                   .slot = l.ptr<const int32_t>(kAppendSlot),
+                   .tail_keys = nullptr,
+                   .tail_values = nullptr,
+                   .tail_pages = nullptr};
   if (a.has_tail != 0) {
     p.tail_keys = l.ptr<void>(kAppendTailKeys);
     p.tail_values = l.ptr<void>(kAppendTailValues);
@@ -209,10 +209,14 @@ __global__ void key_groups_kernel(KeyGroupArgs a, KeyGroupPointers p) {
 void key_groups_op(const KeyGroupArgs& a, const cuda::Launch& l) {
   l(&key_groups_kernel,
     {.blocks = {(a.kv.heads + kWarps - 1) / kWarps, std::min(a.rows, kMostRowBlocks)}, .threads = {kThreads}}, a,
-    KeyGroupPointers{l.ptr<void>(kGroupTailKeys), l.ptr<void>(kGroupKeys), l.ptr<void>(kGroupChannels),
-                     l.ptr<const int32_t>(kGroupTailPages), l.ptr<const int32_t>(kGroupPages),
-                     l.ptr<const uint32_t>(kGroupLive), l.ptr<const int32_t>(kGroupPlace),
-                     l.ptr<const int32_t>(kGroupSlot)});
+    KeyGroupPointers{.tail_keys = l.ptr<void>(kGroupTailKeys),
+                     .keys = l.ptr<void>(kGroupKeys),
+                     .channels = l.ptr<void>(kGroupChannels),
+                     .tail_pages = l.ptr<const int32_t>(kGroupTailPages),
+                     .pages = l.ptr<const int32_t>(kGroupPages),
+                     .live = l.ptr<const uint32_t>(kGroupLive),
+                     .place = l.ptr<const int32_t>(kGroupPlace),
+                     .slot = l.ptr<const int32_t>(kGroupSlot)});
 }
 
 struct DequantPointers {
@@ -257,10 +261,18 @@ __global__ void dequant_kernel(DequantArgs a, DequantPointers p) {
 void dequant_op(const DequantArgs& a, const cuda::Launch& l) {
   const auto run = [&]<class From, class To>(From, To) {
     l(&dequant_kernel<From, To>, {.blocks = {dequant_blocks(a), a.from.heads, a.seqs}, .threads = {kThreads}}, a,
-      DequantPointers{l.ptr<void>(kFromK), l.ptr<void>(kFromV), l.ptr<void>(kFromKeyScales),
-                      l.ptr<void>(kFromValueScales), l.ptr<void>(kToK), l.ptr<void>(kToV), l.ptr<const int32_t>(kPages),
-                      l.ptr<const int32_t>(kCopyPages), l.ptr<const uint32_t>(kLive), l.ptr<const int32_t>(kSeqSlot),
-                      l.ptr<const int32_t>(kSeqRow), l.ptr<const int32_t>(kKvLen)});
+      DequantPointers{.from_k = l.ptr<void>(kFromK),
+                      .from_v = l.ptr<void>(kFromV),
+                      .from_k_scale = l.ptr<void>(kFromKeyScales),
+                      .from_v_scale = l.ptr<void>(kFromValueScales),
+                      .to_k = l.ptr<void>(kToK),
+                      .to_v = l.ptr<void>(kToV),
+                      .pages = l.ptr<const int32_t>(kPages),
+                      .copy_pages = l.ptr<const int32_t>(kCopyPages),
+                      .live = l.ptr<const uint32_t>(kLive),
+                      .seq_slot = l.ptr<const int32_t>(kSeqSlot),
+                      .seq_row = l.ptr<const int32_t>(kSeqRow),
+                      .kv_len = l.ptr<const int32_t>(kKvLen)});
   };
   cuda::with_kv_codec(a.from, [&]<class From>(From from) {
     cuda::with_kv_codec(a.to.k.codec, [&]<class To>(To to) {
@@ -282,7 +294,9 @@ __global__ void place_kernel(PlaceArgs a, PlacePointers p) {
 }
 void place_op(const PlaceArgs& a, const cuda::Launch& l) {
   l(&place_kernel, {.blocks = {1}, .threads = {kThreads}}, a,
-    PlacePointers{l.ptr<int32_t>(kPlaces), l.ptr<const int32_t>(kOrders), l.ptr<const uint32_t>(kPlaceLive)});
+    PlacePointers{.place = l.ptr<int32_t>(kPlaces),
+                  .order = l.ptr<const int32_t>(kOrders),
+                  .live = l.ptr<const uint32_t>(kPlaceLive)});
 }
 
 struct CommitPointers {
@@ -318,15 +332,15 @@ __global__ void commit_kernel(CommitArgs a, CommitPointers p) {
 }
 void commit_op(const CommitArgs& a, const cuda::Launch& l) {
   l(&commit_kernel, {.blocks = {2, a.kv.heads, a.seqs}, .threads = {kThreads}}, a,
-    CommitPointers{{l.ptr<char>(kCommitKeys), l.ptr<char>(kCommitValues)},
-                   {l.ptr<char>(kCommitKeyScales), l.ptr<char>(kCommitValueScales)},
-                   l.ptr<const int32_t>(kCommitPages),
-                   l.ptr<const uint32_t>(kCommitLive),
-                   l.ptr<const int32_t>(kCommitPlace),
-                   l.ptr<const int32_t>(kCommitSeqSlot),
-                   l.ptr<const int32_t>(kCommitSeqRow),
-                   l.ptr<const int32_t>(kCommitAccepted),
-                   l.ptr<const int32_t>(kCommitSurvivor)});
+    CommitPointers{.planes = {l.ptr<char>(kCommitKeys), l.ptr<char>(kCommitValues)},
+                   .scales = {l.ptr<char>(kCommitKeyScales), l.ptr<char>(kCommitValueScales)},
+                   .pages = l.ptr<const int32_t>(kCommitPages),
+                   .live = l.ptr<const uint32_t>(kCommitLive),
+                   .place = l.ptr<const int32_t>(kCommitPlace),
+                   .seq_slot = l.ptr<const int32_t>(kCommitSeqSlot),
+                   .seq_row = l.ptr<const int32_t>(kCommitSeqRow),
+                   .accepted = l.ptr<const int32_t>(kCommitAccepted),
+                   .survivor = l.ptr<const int32_t>(kCommitSurvivor)});
 }
 
 }  // namespace

@@ -36,9 +36,11 @@ enum AppendOperand {
   kAppendLive,
   kAppendPlace,
   kAppendSlot,
-  kAppendTailKeys,  // from here on they are a tail's, if there is one
+  kAppendOperands,
+  kAppendTailKeys = kAppendOperands,  // a view with a tail has these besides
   kAppendTailValues,
-  kAppendTailPages
+  kAppendTailPages,
+  kAppendWithTail
 };
 void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args);
 
@@ -56,7 +58,8 @@ enum KeyGroupOperand {
   kGroupPages,
   kGroupLive,
   kGroupPlace,
-  kGroupSlot
+  kGroupSlot,
+  kKeyGroupOperands
 };
 // Says whether an append under such bounds can do it by itself.
 bool append_codes_groups(const tenon_bounds& b);
@@ -67,7 +70,7 @@ struct PlaceArgs {
   sdk::KvLayout kv;
   uint32_t rows, reserved = 0;
 };
-enum PlaceOperand { kPlaces, kOrders, kPlaceLive };
+enum PlaceOperand { kPlaces, kOrders, kPlaceLive, kPlaceOperands };
 void emit_place(sdk::Recorder& r, Operands operands, const PlaceArgs& args);
 
 // The cells of a layer's survivors become those of the orders from KV_LEN on, which are the places of the sequence's
@@ -88,7 +91,8 @@ enum CommitOperand {
   kCommitSeqSlot,
   kCommitSeqRow,
   kCommitAccepted,
-  kCommitSurvivor
+  kCommitSurvivor,
+  kCommitOperands
 };
 void emit_commit(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const CommitArgs& args);
 
@@ -110,7 +114,8 @@ enum DequantOperand {
   kSeqSlot,
   kSeqRow,
   kKvLen,
-  kCopyPages
+  kCopyPages,
+  kDequantOperands
 };
 inline uint32_t dequant_blocks(const DequantArgs& a) {
   return (a.cells + kDequantCells - 1) / kDequantCells;

@@ -89,32 +89,36 @@ tenon_kv_view SlotCache::tail_view(uint32_t layer, const tenon_tid* store, Recor
 void SlotCache::record_begin(const tenon_tid* store, Recorder& r) const {
   if (!ring()) return;
   const tenon_tid place = r.slice(store[2], sdk::tensor(TENON_I32, {r.bounds().rows}), 0);
-  const tenon_operand operands[] = {
-      {place, TENON_WRITE}, {r.step(TENON_STEP_PLACE), TENON_READ}, {r.step(TENON_STEP_LIVE), TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kPlaceOperands, {{kPlaces, place, TENON_WRITE},
+                                        {kOrders, r.step(TENON_STEP_PLACE), TENON_READ},
+                                        {kPlaceLive, r.step(TENON_STEP_LIVE), TENON_READ}});
   emit_place(r, operands, {rule(), r.bounds().rows});
 }
 
 void SlotCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, Recorder& r) const {
   const tenon_kv_view to = view(layer, store, r);
   AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], cells_, simd_, r.bounds().rows};
-  std::vector<tenon_operand> operands = {{k, TENON_READ},
-                                         {v, TENON_READ},
-                                         {to.k, TENON_WRITE_NEW},
-                                         {to.v, TENON_WRITE_NEW},
-                                         {scaled() ? to.k_scale : to.k, TENON_WRITE_NEW},
-                                         {scaled() ? to.v_scale : to.v, TENON_WRITE_NEW},
-                                         {to.pages, TENON_READ},
-                                         {r.step(TENON_STEP_LIVE), TENON_READ},
-                                         {to.place, TENON_READ},
-                                         {r.step(TENON_STEP_SLOT), TENON_READ}};
+  std::vector<tenon_operand> operands =
+      sdk::operands_by(kAppendOperands, {{kAppendK, k, TENON_READ},
+                                         {kAppendV, v, TENON_READ},
+                                         {kAppendKeys, to.k, TENON_WRITE_NEW},
+                                         {kAppendValues, to.v, TENON_WRITE_NEW},
+                                         {kAppendKeyScales, scaled() ? to.k_scale : to.k, TENON_WRITE_NEW},
+                                         {kAppendValueScales, scaled() ? to.v_scale : to.v, TENON_WRITE_NEW},
+                                         {kAppendPages, to.pages, TENON_READ},
+                                         {kAppendLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                         {kAppendPlace, to.place, TENON_READ},
+                                         {kAppendSlot, r.step(TENON_STEP_SLOT), TENON_READ}});
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   tenon_cost cost{};
   cost.read[sdk::kCostPerRow] = columns * sizeof(float);
   cost.written[sdk::kCostPerRow] = columns * sdk::kv_element_bytes(format_.k.codec);
   if (const tenon_kv_view* tail = to.recent_view; tail != nullptr) {
-    operands.push_back({tail->k, TENON_WRITE_NEW});
-    operands.push_back({tail->v, TENON_WRITE_NEW});
-    operands.push_back({tail->pages, TENON_READ});
+    operands.resize(kAppendWithTail);
+    operands[kAppendTailKeys] = {tail->k, TENON_WRITE_NEW};
+    operands[kAppendTailValues] = {tail->v, TENON_WRITE_NEW};
+    operands[kAppendTailPages] = {tail->pages, TENON_READ};
     args.tail = sdk::kv_layout(*tail);
     args.has_tail = 1;
     cost.written[sdk::kCostPerRow] += columns * sdk::kv_element_bytes(tail->format->k.codec);
@@ -129,10 +133,15 @@ void SlotCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid 
 
 void SlotCache::record_key_groups(const tenon_kv_view& to, Recorder& r) const {
   const tenon_kv_view& tail = *to.recent_view;
-  const tenon_operand operands[] = {{tail.k, TENON_READ},    {tail.pages, TENON_READ},
-                                    {to.k, TENON_WRITE_NEW}, {to.k_scale, TENON_WRITE_NEW},
-                                    {to.pages, TENON_READ},  {r.step(TENON_STEP_LIVE), TENON_READ},
-                                    {to.place, TENON_READ},  {r.step(TENON_STEP_SLOT), TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kKeyGroupOperands, {{kGroupTailKeys, tail.k, TENON_READ},
+                                           {kGroupTailPages, tail.pages, TENON_READ},
+                                           {kGroupKeys, to.k, TENON_WRITE_NEW},
+                                           {kGroupChannels, to.k_scale, TENON_WRITE_NEW},
+                                           {kGroupPages, to.pages, TENON_READ},
+                                           {kGroupLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                           {kGroupPlace, to.place, TENON_READ},
+                                           {kGroupSlot, r.step(TENON_STEP_SLOT), TENON_READ}});
   // A row codes a share of a group.
   const auto columns = static_cast<double>(to.heads) * to.k_dim;
   tenon_cost cost{};
@@ -178,18 +187,19 @@ tenon_kv_view SlotCache::record_copy(const tenon_kv_view& from, uint32_t group, 
   }
   for (auto* stride : {&to.ks_stride, &to.vs_stride}) std::fill(std::begin(*stride), std::end(*stride), 0);
   const DequantArgs args{sdk::kv_layout(from), sdk::kv_layout(to), cells, r.bounds().seqs, simd_};
-  const tenon_operand operands[] = {{from.k, TENON_READ},
-                                    {from.v, TENON_READ},
-                                    {from.k_scale != 0 ? from.k_scale : from.k, TENON_READ},
-                                    {from.v_scale != 0 ? from.v_scale : from.v, TENON_READ},
-                                    {to.k, TENON_WRITE},
-                                    {to.v, TENON_WRITE},
-                                    {from.pages, TENON_READ},
-                                    {r.step(TENON_STEP_LIVE), TENON_READ},
-                                    {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                    {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                    {r.step(TENON_STEP_KV_LEN), TENON_READ},
-                                    {to.pages, TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kDequantOperands, {{kFromK, from.k, TENON_READ},
+                                          {kFromV, from.v, TENON_READ},
+                                          {kFromKeyScales, from.k_scale != 0 ? from.k_scale : from.k, TENON_READ},
+                                          {kFromValueScales, from.v_scale != 0 ? from.v_scale : from.v, TENON_READ},
+                                          {kToK, to.k, TENON_WRITE},
+                                          {kToV, to.v, TENON_WRITE},
+                                          {kPages, from.pages, TENON_READ},
+                                          {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                          {kSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                          {kSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                          {kKvLen, r.step(TENON_STEP_KV_LEN), TENON_READ},
+                                          {kCopyPages, to.pages, TENON_READ}});
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // one copy serves so many rows
   tenon_cost cost{};
@@ -209,17 +219,18 @@ void SlotCache::record_commit(const tenon_tid* store, Recorder& r) const {
 
 void SlotCache::record_survivors(const tenon_kv_view& v, Recorder& r) const {
   constexpr uint32_t kBoth = TENON_READ | TENON_WRITE;
-  const tenon_operand operands[] = {{v.k, kBoth},
-                                    {v.v, kBoth},
-                                    {v.k_scale != 0 ? v.k_scale : v.k, kBoth},
-                                    {v.v_scale != 0 ? v.v_scale : v.v, kBoth},
-                                    {v.pages, TENON_READ},
-                                    {r.step(TENON_STEP_LIVE), TENON_READ},
-                                    {v.place, TENON_READ},
-                                    {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                    {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                    {r.step(TENON_STEP_ACCEPTED), TENON_READ},
-                                    {r.step(TENON_STEP_SURVIVOR), TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(kCommitOperands, {{kCommitKeys, v.k, kBoth},
+                                         {kCommitValues, v.v, kBoth},
+                                         {kCommitKeyScales, v.k_scale != 0 ? v.k_scale : v.k, kBoth},
+                                         {kCommitValueScales, v.v_scale != 0 ? v.v_scale : v.v, kBoth},
+                                         {kCommitPages, v.pages, TENON_READ},
+                                         {kCommitLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                         {kCommitPlace, v.place, TENON_READ},
+                                         {kCommitSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                         {kCommitSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                         {kCommitAccepted, r.step(TENON_STEP_ACCEPTED), TENON_READ},
+                                         {kCommitSurvivor, r.step(TENON_STEP_SURVIVOR), TENON_READ}});
   const tenon_kv_plane &k = v.format->k, &value = v.format->v;
   tenon_cost cost{};
   cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] =

@@ -218,9 +218,16 @@ __global__ void __launch_bounds__(kThreads) evict_kernel(EvictArgs a, Pointers p
 
 void evict_op(const EvictArgs& a, const cuda::Launch& l) {
   l(&evict_kernel, {.blocks = {a.heads, a.seqs}, .threads = {kThreads}}, a,
-    Pointers{l.ptr<int32_t>(kPos), l.ptr<int32_t>(kPlace), l.ptr<int32_t>(kPrompt), l.ptr<float>(kWeights),
-             l.ptr<float>(kScores), l.scratch<uint32_t>(), l.ptr<const uint32_t>(kLive), l.ptr<const int32_t>(kSeqSlot),
-             l.ptr<const int32_t>(kSeqRow), l.ptr<const int32_t>(kKvLen)});
+    Pointers{.pos = l.ptr<int32_t>(kPos),
+             .place = l.ptr<int32_t>(kPlace),
+             .prompt = l.ptr<int32_t>(kPrompt),
+             .weights = l.ptr<float>(kWeights),
+             .scores = l.ptr<float>(kScores),
+             .scratch = l.scratch<uint32_t>(),
+             .live = l.ptr<const uint32_t>(kLive),
+             .seq_slot = l.ptr<const int32_t>(kSeqSlot),
+             .seq_row = l.ptr<const int32_t>(kSeqRow),
+             .kv_len = l.ptr<const int32_t>(kKvLen)});
 }
 
 }  // namespace

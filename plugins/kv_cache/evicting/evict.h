@@ -58,7 +58,8 @@ enum EvictOperand {
   kLive,
   kSeqSlot,
   kSeqRow,
-  kKvLen
+  kKvLen,
+  kEvictOperands
 };
 void emit_evict(sdk::Recorder& r, std::span<const tenon_operand> operands, const EvictArgs& args);
 

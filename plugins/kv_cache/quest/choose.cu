@@ -9,6 +9,7 @@
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/warp.cuh"
 #include "tenon/sdk/live.h"
 
 namespace tenon::quest {
@@ -132,8 +133,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (uint32_t page = 0; page < kPagesOfWarp; ++page) {
-    for (int step = 16; step > 0; step /= 2) sum[page] += __shfl_xor_sync(~0u, sum[page], step);
-    if (lane == 0 && first + page < c.before) c.bounds[first + page] = order_of(__float_as_uint(sum[page]));
+    const float bound = cuda::warp_sum(sum[page]);
+    if (lane == 0 && first + page < c.before) c.bounds[first + page] = order_of(__float_as_uint(bound));
   }
 }
 
@@ -241,24 +242,30 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void summarize(const SummaryArgs& a, const cuda::Launch& l) {
-  const SummaryPointers p{l.ptr<void>(kKeys),
-                          l.ptr<const int32_t>(kCellPages),
-                          l.ptr<void>(kSummariesOf),
-                          l.ptr<const int32_t>(kSummarizedBefore),
-                          l.ptr<const uint32_t>(kSummaryLive),
-                          l.ptr<const int32_t>(kSummarySeqSlot),
-                          l.ptr<const int32_t>(kSummarySeqRow),
-                          l.ptr<const int32_t>(kSummaryKvLen)};
+  const SummaryPointers p{.keys = l.ptr<void>(kKeys),
+                          .cell_pages = l.ptr<const int32_t>(kCellPages),
+                          .summaries = l.ptr<void>(kSummariesOf),
+                          .summarized = l.ptr<const int32_t>(kSummarizedBefore),
+                          .live = l.ptr<const uint32_t>(kSummaryLive),
+                          .seq_slot = l.ptr<const int32_t>(kSummarySeqSlot),
+                          .seq_row = l.ptr<const int32_t>(kSummarySeqRow),
+                          .kv_len = l.ptr<const int32_t>(kSummaryKvLen)};
   cuda::with_element(a.kv.k.codec, [&]<class E>(E) {
     l(&summarize_kernel<E>, {.blocks = {a.kv.heads, a.seqs, kSummaryBlocks}, .threads = {kThreads}}, a, p);
   });
 }
 
 ChoosePointers pointers(const cuda::Launch& l) {
-  return {l.ptr<const float>(kQ),         l.ptr<const void>(kSummaries), l.ptr<int32_t>(kSummarized),
-          l.ptr<int32_t>(kChosen),        l.ptr<const uint32_t>(kLive),  l.ptr<const int32_t>(kPos),
-          l.ptr<const int32_t>(kSeqSlot), l.ptr<const int32_t>(kSeqRow), l.ptr<const int32_t>(kKvLen),
-          l.ptr<uint32_t>(kBounds)};
+  return {.q = l.ptr<const float>(kQ),
+          .summaries = l.ptr<const void>(kSummaries),
+          .summarized = l.ptr<int32_t>(kSummarized),
+          .chosen = l.ptr<int32_t>(kChosen),
+          .live = l.ptr<const uint32_t>(kLive),
+          .pos = l.ptr<const int32_t>(kPos),
+          .seq_slot = l.ptr<const int32_t>(kSeqSlot),
+          .seq_row = l.ptr<const int32_t>(kSeqRow),
+          .kv_len = l.ptr<const int32_t>(kKvLen),
+          .bounds = l.ptr<uint32_t>(kBounds)};
 }
 
 void bound(const ChooseArgs& a, const cuda::Launch& l) {
@@ -283,7 +290,8 @@ void emit_summarize(sdk::Recorder& r, Operands operands, const tenon_cost& cost,
 void emit_choose(sdk::Recorder& r, std::vector<tenon_operand> operands, const tenon_cost& cost,
                  const ChooseArgs& args) {
   const tenon_tensor t = sdk::tensor(TENON_U32, {args.seqs, args.rows_of_sequence, args.heads, args.pages});
-  operands.push_back({r.temp(t), TENON_WRITE});
+  operands.resize(kChooseWithBounds);
+  operands[kBounds] = {r.temp(t), TENON_WRITE};
   std::vector<tenon_operand> own = operands;
   own[kSummarized] = own[kChosen] = own[kQ];
   cuda::emit<bound>(r, {.name = "bound", .operands = own, .chunks = {}, .cost = cost}, args);

@@ -47,7 +47,8 @@ enum SummaryOperand {
   kSummaryLive,
   kSummarySeqSlot,
   kSummarySeqRow,
-  kSummaryKvLen
+  kSummaryKvLen,
+  kSummaryOperands
 };
 void emit_summarize(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const SummaryArgs& args);
 
@@ -70,7 +71,9 @@ enum ChooseOperand {
   kSeqSlot,
   kSeqRow,
   kKvLen,
-  kBounds  // CUDA: order_of() the bounds, (seqs, rows_of_sequence, heads, pages)
+  kChooseOperands,
+  kBounds = kChooseOperands,  // CUDA has this besides: order_of() the bounds, (seqs, rows_of_sequence, heads, pages)
+  kChooseWithBounds
 };
 void emit_choose(sdk::Recorder& r, std::vector<tenon_operand> operands, const tenon_cost& cost, const ChooseArgs& args);
 

@@ -110,15 +110,16 @@ class Quest : public sdk::KvCache<Quest>, public slot_cache::SlotCache {
         r.slice(store[kLineStore], sdk::tensor(TENON_I32, {slots, heads}), lines_[layer] * sizeof(int32_t));
     record_summaries(v, summaries, summarized, r);
     const tenon_tensor queries = r.describe(q);
-    const tenon_operand operands[] = {{q, TENON_READ},
-                                      {summaries, TENON_READ},
-                                      {summarized, kBoth},
-                                      {v.chosen, TENON_WRITE},
-                                      {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {r.step(TENON_STEP_POS), TENON_READ},
-                                      {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                      {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                      {r.step(TENON_STEP_KV_LEN), TENON_READ}};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kChooseOperands, {{kQ, q, TENON_READ},
+                                           {kSummaries, summaries, TENON_READ},
+                                           {kSummarized, summarized, kBoth},
+                                           {kChosen, v.chosen, TENON_WRITE},
+                                           {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                           {kPos, r.step(TENON_STEP_POS), TENON_READ},
+                                           {kSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                           {kSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                           {kKvLen, r.step(TENON_STEP_KV_LEN), TENON_READ}});
     const tenon_bounds& b = r.bounds();
     const ChooseArgs args{.q_row = queries.stride[0] / static_cast<int64_t>(sizeof(float)),
                           .heads = g.heads,
@@ -138,7 +139,7 @@ class Quest : public sdk::KvCache<Quest>, public slot_cache::SlotCache {
       cost.read[sdk::kCostPerToken] = double(g.heads) * double(summary_bytes(g)) / page_;
       cost.flops[sdk::kCostPerToken] = 4.0 * double(queries.dim[1]) / page_;
     }
-    emit_choose(r, {std::begin(operands), std::end(operands)}, cost, args);
+    emit_choose(r, operands, cost, args);
   }
 
   void fork(uint32_t from, uint32_t to, uint32_t kv_len, void* queue) {
@@ -181,14 +182,15 @@ class Quest : public sdk::KvCache<Quest>, public slot_cache::SlotCache {
   }
 
   void record_summaries(const tenon_kv_view& v, tenon_tid summaries, tenon_tid summarized, sdk::Recorder& r) const {
-    const tenon_operand operands[] = {{v.k, TENON_READ},
-                                      {v.pages, TENON_READ},
-                                      {summaries, kBoth},
-                                      {summarized, TENON_READ},
-                                      {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                      {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                      {r.step(TENON_STEP_KV_LEN), TENON_READ}};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kSummaryOperands, {{kKeys, v.k, TENON_READ},
+                                            {kCellPages, v.pages, TENON_READ},
+                                            {kSummariesOf, summaries, kBoth},
+                                            {kSummarizedBefore, summarized, TENON_READ},
+                                            {kSummaryLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                            {kSummarySeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                            {kSummarySeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                            {kSummaryKvLen, r.step(TENON_STEP_KV_LEN), TENON_READ}});
     const double row_bytes = double(v.heads) * double(sdk::kv_row_bytes(codec_, v.k_dim));
     tenon_cost cost{};
     cost.read[sdk::kCostPerRow] = row_bytes;

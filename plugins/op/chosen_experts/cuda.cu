@@ -1,5 +1,6 @@
 #include "plugin.h"
 #include "tenon/cuda/small_op.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::op {
 namespace {
@@ -27,8 +28,7 @@ __global__ void kernel(cuda::RowOp op) {
         const uint64_t key = rank_key(score[e], e);
         if (key < found && key > best) best = key;
       }
-      for (int d = 16; d > 0; d /= 2) best = max(best, __shfl_xor_sync(~0U, best, d));
-      found = best;
+      found = cuda::over_warp(best, [](uint64_t a, uint64_t b) { return max(a, b); });
       const int32_t expert = found == 0 ? -1 : static_cast<int32_t>(~static_cast<uint32_t>(found));
       if (threadIdx.x == 0) op.y[row * op.args.y_stride + rank] = __int_as_float(expert);
     }

@@ -1,5 +1,6 @@
 #include "plugin.h"
 #include "tenon/cuda/small_op.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::op {
 namespace {
@@ -17,7 +18,7 @@ class Weights {
       const int32_t e = renormalised ? expert(k) : k;
       if (e >= 0) sum_ += expf(score_[e] - largest_);
     }
-    for (int d = 16; d > 0; d /= 2) sum_ += __shfl_xor_sync(~0U, sum_, d);
+    sum_ = cuda::warp_sum(sum_);
   }
   __device__ float operator[](int32_t rank) const {
     const int32_t e = expert(rank);

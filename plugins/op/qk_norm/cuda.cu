@@ -1,5 +1,6 @@
 #include "plugin.h"
 #include "tenon/cuda/small_op.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::op {
 namespace {
@@ -20,8 +21,7 @@ __global__ void kernel(cuda::RowOp op) {
       const float* weight = op.t[h < of.q ? QkNorm::kQWeight : QkNorm::kKWeight];
       float sum = 0;
       for (auto i = static_cast<int32_t>(lane); i < dim; i += 32) sum += x[i] * x[i];
-      for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(~0u, sum, d);
-      const float scale = rsqrtf(sum / static_cast<float>(dim) + op.args.f[QkNorm::kEps]);
+      const float scale = rsqrtf(cuda::warp_sum(sum) / static_cast<float>(dim) + op.args.f[QkNorm::kEps]);
       for (auto i = static_cast<int32_t>(lane); i < dim; i += 32) out[int64_t{h} * dim + i] = x[i] * scale * weight[i];
     }
     if (row == out) continue;

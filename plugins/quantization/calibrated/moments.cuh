@@ -17,7 +17,7 @@ struct MomentsArgs {
   int64_t x_stride;  // floats
 };
 struct MomentsOperand {
-  enum : uint32_t { kState, kX, kLive, kExpert };
+  enum : uint32_t { kState, kX, kLive, kExpert, kCount };
 };
 
 namespace detail {
@@ -149,10 +149,11 @@ struct ObservesMomentsOnGpu {
     const tenon_tensor x = rec.describe(call.x);
     const auto k = static_cast<uint32_t>(s.in_dim);
     const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
-    const tenon_operand operands[] = {{call.state, TENON_READ | TENON_WRITE},
-                                      {call.x, TENON_READ},
-                                      {live, TENON_READ},
-                                      {s.experts != 0 ? call.expert : call.x, TENON_READ}};
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        MomentsOperand::kCount, {{MomentsOperand::kState, call.state, TENON_READ | TENON_WRITE},
+                                 {MomentsOperand::kX, call.x, TENON_READ},
+                                 {MomentsOperand::kLive, live, TENON_READ},
+                                 {MomentsOperand::kExpert, s.experts != 0 ? call.expert : call.x, TENON_READ}});
     sdk::OpSpec spec{.name = "add_moments", .operands = operands, .chunks = {}};
     spec.cost.read[sdk::kFixedCost] = spec.cost.written[sdk::kFixedCost] =
         double{sizeof(float)} / 2 * k * k * std::max(s.experts, 1U);

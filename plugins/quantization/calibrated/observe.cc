@@ -36,14 +36,20 @@ struct XRows {
 struct TilePair {
   uint32_t i, j;  // the first columns, i <= j
 };
+// A thread adds to these moments, in this memory of its own.
+struct Moments {
+  uint8_t* state;
+  void* scratch;
+};
 struct Gathered {
   alignas(64) float x[2][kGathered][kTile];  // [tile of the pair]: the rows' columns
 };
 constexpr size_t kGatheredOffset = (kProductScratch + 63) / 64 * 64;
 
 // x_i and x_j begin at the columns of the pair; where both tiles are the same, they are the same rows.
-void add_tile(const ObserveArgs& a, TilePair pair, const XRows& x_i, const XRows& x_j, uint8_t* state, void* scratch) {
+void add_tile(const ObserveArgs& a, TilePair pair, const XRows& x_i, const XRows& x_j, const Moments& to) {
   const auto [i, j] = pair;
+  const auto [state, scratch] = to;
   const uint32_t columns = std::min(kTile, a.k - i);
   products(a.isa).f32({.c = reinterpret_cast<float*>(state) + size_t{i} * a.k + j,
                        .c_row = a.k,
@@ -75,7 +81,7 @@ void add_expert_tile(const ObserveArgs& a, const sdk::Part& part, TilePair pair,
   const auto add = [&] {
     if (count > 0) {
       const XRows x_i{&gathered.x[0][0][0], kTile, count}, x_j{&gathered.x[1][0][0], kTile, count};
-      add_tile(a, pair, x_i, pair.i == pair.j ? x_i : x_j, state, scratch);
+      add_tile(a, pair, x_i, pair.i == pair.j ? x_i : x_j, {state, scratch});
     }
     count = 0;
   };
@@ -99,8 +105,8 @@ void add_moments(const ObserveArgs& a, const sdk::Part& part) {
     if (a.experts != 0) {
       add_expert_tile(a, part, pair, chunk / pairs, live);
     } else {
-      add_tile(a, pair, {x + pair.i, a.x_stride, live}, {x + pair.j, a.x_stride, live}, part.ptr<uint8_t>(kState),
-               part.thread_scratch<void>());
+      add_tile(a, pair, {x + pair.i, a.x_stride, live}, {x + pair.j, a.x_stride, live},
+               {part.ptr<uint8_t>(kState), part.thread_scratch<void>()});
     }
   }
 }
@@ -113,8 +119,8 @@ void ObservesMoments::observe(const tenon_linear& s, const tenon_observe_call& c
   const ObserveArgs args{k, static_cast<uint32_t>(x.dim[0]), s.experts, isa_,
                          x.stride[0] / static_cast<int64_t>(sizeof(float))};
   const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
-  std::vector<tenon_operand> operands = {
-      {call.state, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live, TENON_READ}};
+  std::vector<tenon_operand> operands = sdk::operands_by(
+      kExpert, {{kState, call.state, TENON_READ | TENON_WRITE}, {kX, call.x, TENON_READ}, {kLive, live, TENON_READ}});
   if (s.experts != 0) operands.push_back({call.expert, TENON_READ});
   const uint32_t sets = std::max(s.experts, 1U);
   sdk::OpSpec spec{.name = "add_moments", .operands = operands, .chunks = {sets * tile_pairs(k)}};

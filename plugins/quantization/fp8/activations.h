@@ -80,6 +80,6 @@ struct LargestArgs {
   uint32_t places;   // the largest x of all rows is written so many times: experts have one scale
   int64_t x_stride;  // floats
 };
-enum LargestOperand : uint32_t { kLargest, kLargestX, kLargestLive };
+enum LargestOperand : uint32_t { kLargest, kLargestX, kLargestLive, kLargestOperands };
 
 }  // namespace tenon::fp8

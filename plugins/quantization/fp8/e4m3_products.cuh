@@ -120,9 +120,11 @@ class E4m3Recording {
     a.x_format = x.format;
     const int64_t x_bytes = tenon_format_block(x.format).bytes;
     a.x_stride = x.stride[0] / x_bytes;
-    // These are in the order of RoundCodesOperand.
-    std::vector<tenon_operand> operands = {
-        {codes_, TENON_WRITE}, {scales_, TENON_WRITE}, {call_.x, TENON_READ}, {live_, TENON_READ}};
+    std::vector<tenon_operand> operands =
+        sdk::operands_by(RoundCodesOperand::kNorm, {{RoundCodesOperand::kCodes, codes_, TENON_WRITE},
+                                                    {RoundCodesOperand::kScales, scales_, TENON_WRITE},
+                                                    {RoundCodesOperand::kX, call_.x, TENON_READ},
+                                                    {RoundCodesOperand::kLive, live_, TENON_READ}});
     if (chains_.norm) operands.push_back({chains_.norm_weight, TENON_READ});
     if (static_scales_ != 0) operands.push_back({static_scales_, TENON_READ});
     sdk::OpSpec spec{.name = "round_codes", .operands = operands, .chunks = {}};
@@ -136,8 +138,9 @@ class E4m3Recording {
     scales_ = rec_.temp(sdk::tensor(TENON_F32, {1, whole(rows_)}));
     const tenon_tensor x = rec_.describe(codes_);
     const RowScalesArgs a{static_cast<uint32_t>(rows_), 0, x.stride[0], k_};
-    // These are in the order of RowScalesOperand.
-    const tenon_operand operands[] = {{scales_, TENON_WRITE}, {codes_, TENON_READ}};
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        RowScalesOperand::kCount,
+        {{RowScalesOperand::kScales, scales_, TENON_WRITE}, {RowScalesOperand::kX, codes_, TENON_READ}});
     sdk::OpSpec spec{.name = "row_scales", .operands = operands, .chunks = {}};
     spec.cost.read[cuda::kCostPerRow] = spec.cost.written[cuda::kCostPerRow] = sizeof(float);
     cuda::emit<&run_row_scales>(rec_, spec, a);
@@ -195,8 +198,10 @@ class E4m3Recording {
     a.has_bias = chains_.bias != 0 ? 1 : 0;
     a.sums_stride = from.stride[0] / tenon_format_block(from.format).bytes;
     a.y_stride = to.stride[0];
-    // These are in the order of SiluCodesOperand.
-    std::vector<tenon_operand> operands = {{y, TENON_WRITE}, {sums, TENON_READ}, {live_, TENON_READ}};
+    std::vector<tenon_operand> operands =
+        sdk::operands_by(SiluCodesOperand::kBias, {{SiluCodesOperand::kY, y, TENON_WRITE},
+                                                   {SiluCodesOperand::kSums, sums, TENON_READ},
+                                                   {SiluCodesOperand::kLive, live_, TENON_READ}});
     if (chains_.bias != 0) operands.push_back({chains_.bias, TENON_READ});
     sdk::OpSpec spec{.name = "silu_codes", .operands = operands, .chunks = {}};
     const double n = share_of(to.dim[0]) * static_cast<double>(a.columns);
@@ -216,8 +221,10 @@ class E4m3Recording {
     a.has_addend = chains_.addend != 0 ? 1 : 0;
     a.y_stride = floats_of_a_row(y);
     a.sums_stride = floats_of_a_row(sums);
-    // These are in the order of AddToSumsOperand.
-    std::vector<tenon_operand> operands = {{y, TENON_WRITE}, {sums, TENON_READ}, {live_, TENON_READ}};
+    std::vector<tenon_operand> operands =
+        sdk::operands_by(AddToSumsOperand::kBias, {{AddToSumsOperand::kY, y, TENON_WRITE},
+                                                   {AddToSumsOperand::kSums, sums, TENON_READ},
+                                                   {AddToSumsOperand::kLive, live_, TENON_READ}});
     if (chains_.bias != 0) operands.push_back({chains_.bias, TENON_READ});
     if (chains_.addend != 0) {
       a.addend_stride = floats_of_a_row(chains_.addend);

@@ -13,6 +13,7 @@
 
 #include "activations.h"
 #include "tenon/cuda/octet_row.cuh"
+#include "tenon/cuda/warp.cuh"
 #include "tenon/sdk/linked_rows.h"
 
 namespace tenon::fp8 {
@@ -24,7 +25,7 @@ inline constexpr uint32_t kThreads = 256;
 template <uint32_t kThreads = fp8::kThreads, class Op>
 __device__ float over_block(float v, const Op& op) {
   __shared__ float of_warp[kThreads / 32];
-  for (int d = 16; d > 0; d /= 2) v = op(v, __shfl_xor_sync(~0U, v, d));
+  v = cuda::over_warp(v, op);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = v;
   __syncthreads();
   v = of_warp[0];
@@ -229,7 +230,7 @@ struct RowScalesArgs {
   int64_t stride, offset;  // bytes: of rows, and of the scale in a row
 };
 struct RowScalesOperand {
-  enum : uint32_t { kScales, kX };  // f32[rows], rows
+  enum : uint32_t { kScales, kX, kCount };  // f32[rows], rows
 };
 inline __global__ void __launch_bounds__(kThreads)
     row_scales_kernel(const RowScalesArgs a, const uint8_t* x, float* scales) {

@@ -183,8 +183,10 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     const tenon_tensor x = rec.describe(call.x);
     const LargestArgs args{static_cast<uint32_t>(s.in_dim), static_cast<uint32_t>(x.dim[0]), std::max(s.experts, 1U),
                            x.stride[0] / kFloatBytes};
-    const tenon_operand operands[] = {
-        {call.state, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live_of(call.row_live, rec), TENON_READ}};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kLargestOperands, {{kLargest, call.state, TENON_READ | TENON_WRITE},
+                                            {kLargestX, call.x, TENON_READ},
+                                            {kLargestLive, live_of(call.row_live, rec), TENON_READ}});
     sdk::OpSpec spec{.name = "largest_x", .operands = operands, .chunks = {1}};
     spec.cost.read[sdk::kCostPerRow] = static_cast<double>(kFloatBytes * s.in_dim);
     ops_.observe(rec, spec, args);
@@ -249,9 +251,11 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     args.parts = parts;
     args.experts = site.experts;
     args.x_stride = x.stride[0] / kFloatBytes;
-    // These are in the order of RoundOperand.
-    std::vector<tenon_operand> operands = {
-        {to, TENON_WRITE}, {call.x, TENON_READ}, {live_of(call.row_live, rec), TENON_READ}};
+    // The others follow in the order of RoundOperand, if they are there.
+    std::vector<tenon_operand> operands =
+        sdk::operands_by(kRoundedNorm, {{kRounded, to, TENON_WRITE},
+                                        {kRoundedX, call.x, TENON_READ},
+                                        {kRoundedLive, live_of(call.row_live, rec), TENON_READ}});
     for (const tenon_fop& op : sdk::ops_of(call.pro)) {
       if (op.id != TENON_F_RMSNORM || args.has_norm != 0) throw sdk::Failed("a prologue that was not claimed");
       args.has_norm = 1;

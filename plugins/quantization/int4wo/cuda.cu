@@ -9,6 +9,7 @@
 #include "routed.cuh"
 #include "schema.h"
 #include "tenon/cuda/load_rows.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::int4wo {
 namespace {
@@ -37,10 +38,8 @@ __global__ void load_kernel(const cuda::LoadedRows rows) {
       greatest = fmaxf(greatest, w);
       bad |= !(fabsf(w) <= FLT_MAX);
     }
-    for (int d = 16; d > 0; d /= 2) {
-      least = fminf(least, __shfl_xor_sync(~0U, least, d));
-      greatest = fmaxf(greatest, __shfl_xor_sync(~0U, greatest, d));
-    }
+    least = cuda::warp_min(least);
+    greatest = cuda::warp_max(greatest);
     uint32_t pair = 0;
     if (begin < rows.k) {
       const float step = fmaxf((greatest - least) / 15.0F, 1e-6F);

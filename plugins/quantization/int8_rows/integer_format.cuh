@@ -111,14 +111,12 @@ __device__ __forceinline__ uint32_t four_codes(const float (&v)[4], float invers
   return __byte_perm(__byte_perm(bits[0], bits[1], 0x0040), __byte_perm(bits[2], bits[3], 0x0040), 0x5410);
 }
 
-// Returns the scale of a row whose largest magnitude has these bits. Of a row that was normed, all numbers are up to
-// the norm's factor, which is not known yet: such a row has no least scale.
+// Returns the scale of a row whose largest magnitude has these bits; it is no less than `least`.
 template <int8_rows::Int8Rows Schema>
-__device__ __forceinline__ float scale_of(uint32_t largest, bool normed) {
+__device__ __forceinline__ float scale_of(uint32_t largest, float least) {
   constexpr uint32_t kInfinite = 0x7f800000;
   if (largest >= kInfinite) return __int_as_float(0x7fffffff);
-  const float scale = __uint_as_float(largest) / Schema::kXSteps;
-  return normed ? scale : fmaxf(scale, Schema::kLeastXScale);
+  return fmaxf(__uint_as_float(largest) / Schema::kXSteps, least);
 }
 
 }  // namespace detail
@@ -130,7 +128,7 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
   using Schema = typename F::Schema;
   const OwnOctets<F> own(s.segments, warp);
   ShareSums found;
-  uint32_t largest = detail::stage_x<F>(s, own, stage, found.square);
+  uint32_t largest = detail::stage_x(detail::Share<F>{s, own, stage}, found.square);
   if constexpr (Schema::kOutlier < int8_rows::kNoOutliers) {
     largest = 0;
     for (uint32_t i = lane_id(); i < own.count(); i += 32) {
@@ -142,7 +140,9 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
       }
     }
   }
-  found.unscale = detail::scale_of<Schema>(detail::find_largest(largest, warp), s.norm != nullptr);
+  // Of a row that is normed, all numbers are up to the norm's factor, which is not known yet: it has no least scale.
+  const float least = s.norm != nullptr ? 0 : Schema::kLeastXScale;
+  found.unscale = detail::scale_of<Schema>(detail::find_largest(largest, warp), least);
   const float inverse = int8_rows::inverse_of<Schema>(found.unscale);
   // Whole warps take part: a segment is 8 lanes, and its int8 lie where floats of other lanes were.
   for (uint32_t begin = 0; begin < own.count(); begin += 32) {

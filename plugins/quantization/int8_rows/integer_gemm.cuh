@@ -12,6 +12,7 @@
 #include "tenon/cuda/octet_row.cuh"
 #include "tenon/cuda/packed_scheme.cuh"
 #include "tenon/cuda/unpack.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
       x.load(o, v);
       for (const float f : v) square = fmaf(f, f, square);
     }
-    square = detail::warp_sum(square);
+    square = warp_sum(square);
     if (lane_id() == 0) squares[warp] = square;
     __syncthreads();
     factor = norm_factor(squares, a.k, a.eps);
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
       largest = max(largest, out ? 0 : __float_as_uint(f) & 0x7fffffff);
     }
   }
-  const float found = detail::scale_of<Schema>(detail::find_largest(largest, warp), false);
+  const float found = detail::scale_of<Schema>(detail::find_largest(largest, warp), Schema::kLeastXScale);
   const float inverse = int8_rows::inverse_of<Schema>(found);
   if (threadIdx.x == 0) p.scales[row] = found;
   auto* to = reinterpret_cast<uint2*>(p.codes + size_t{row} * a.padded);
@@ -198,9 +199,11 @@ class IntegerGemmRecording {
   void quantize() {
     codes_ = rec_.temp(sdk::tensor(TENON_I8, {rows_, padded_}));
     x_scales_ = rec_.temp(sdk::tensor(TENON_F32, {rows_}));
-    // These are in the order of QuantizeRowsOperand.
-    std::vector<tenon_operand> operands = {
-        {codes_, TENON_WRITE}, {x_scales_, TENON_WRITE}, {call_.x, TENON_READ}, {live_, TENON_READ}};
+    std::vector<tenon_operand> operands =
+        sdk::operands_by(QuantizeRowsOperand::kNorm, {{QuantizeRowsOperand::kCodes, codes_, TENON_WRITE},
+                                                      {QuantizeRowsOperand::kScales, x_scales_, TENON_WRITE},
+                                                      {QuantizeRowsOperand::kX, call_.x, TENON_READ},
+                                                      {QuantizeRowsOperand::kLive, live_, TENON_READ}});
     if (chains_.norm) operands.push_back({chains_.norm_weight, TENON_READ});
     sdk::OpSpec spec{.name = "quantize_rows", .operands = operands, .chunks = {}};
     const tenon_tensor x = rec_.describe(call_.x);
@@ -231,12 +234,13 @@ class IntegerGemmRecording {
   }
   void scale(tenon_tid sums, int64_t first, int64_t count) {
     const tenon_tid y = detail::row_slice(rec_, call_.y, first, count);
-    // These are in the order of ScaleRowsOperand.
-    std::vector<tenon_operand> operands = {{y, TENON_WRITE},
-                                           {sums, TENON_READ},
-                                           {detail::row_slice(rec_, x_scales_, first, count), TENON_READ},
-                                           {weights_.scales, TENON_READ},
-                                           {live_, TENON_READ}};
+    std::vector<tenon_operand> operands =
+        sdk::operands_by(ScaleRowsOperand::kBias,
+                         {{ScaleRowsOperand::kY, y, TENON_WRITE},
+                          {ScaleRowsOperand::kSums, sums, TENON_READ},
+                          {ScaleRowsOperand::kXScales, detail::row_slice(rec_, x_scales_, first, count), TENON_READ},
+                          {ScaleRowsOperand::kScales, weights_.scales, TENON_READ},
+                          {ScaleRowsOperand::kLive, live_, TENON_READ}});
     ScaleRowsArgs a{};
     a.columns = site_.map.columns;
     a.rows = static_cast<uint32_t>(count);

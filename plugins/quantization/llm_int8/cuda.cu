@@ -15,7 +15,7 @@ struct OutlierArgs {
   int64_t x_stride, y_stride;  // floats
 };
 struct OutlierOperand {
-  enum : uint32_t { kY, kX, kLive, kWeights, kScales };
+  enum : uint32_t { kY, kX, kLive, kWeights, kScales, kCount };
 };
 struct OutlierPointers {
   float* y;
@@ -114,11 +114,13 @@ class LlmInt8 : public int8_rows::CudaScheme<LlmInt8, Schema> {
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     Base::record(site, call, rec);
     const tenon_tensor y = rec.describe(call.y);
-    const tenon_operand operands[] = {{call.y, TENON_READ | TENON_WRITE},
-                                      {call.x, TENON_READ},
-                                      {call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ},
-                                      {call.store[0], TENON_READ},
-                                      {call.store[1], TENON_READ}};
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        OutlierOperand::kCount,
+        {{OutlierOperand::kY, call.y, TENON_READ | TENON_WRITE},
+         {OutlierOperand::kX, call.x, TENON_READ},
+         {OutlierOperand::kLive, call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ},
+         {OutlierOperand::kWeights, call.store[0], TENON_READ},
+         {OutlierOperand::kScales, call.store[1], TENON_READ}});
     sdk::OpSpec spec{.name = "outliers", .operands = operands, .chunks = {}};
     spec.cost.read[cuda::kCostPerRow] = 4.0 * site.k;
     const OutlierArgs a{site.map, site.k, static_cast<uint32_t>(y.dim[0]), rec.describe(call.x).stride[0] / 4,

@@ -85,7 +85,8 @@ void record_outliers(const sdk::cpu::LinearSite& site, uint32_t threads, const t
   a.columns = static_cast<uint32_t>(site.columns());
   a.chunk_columns = std::max(64U, a.columns / (4 * threads));
   const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
-  std::vector<tenon_operand> operands = {{call.y, TENON_READ | TENON_WRITE}, {call.x, TENON_READ}, {live, TENON_READ}};
+  std::vector<tenon_operand> operands = sdk::operands_by(
+      kStores, {{kY, call.y, TENON_READ | TENON_WRITE}, {kX, call.x, TENON_READ}, {kLive, live, TENON_READ}});
   for (uint32_t i = 0; i < a.n_mats; ++i) {
     operands.push_back({call.store[i], TENON_READ});
     a.mat_rows[i] = site.mats[i].rows;

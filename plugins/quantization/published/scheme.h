@@ -27,7 +27,7 @@ struct GatherArgs {
   uint32_t k, rows;
   int64_t x_stride;  // floats
 };
-enum GatherOperand : uint32_t { kTo, kFrom, kLive, kOrder };
+enum GatherOperand : uint32_t { kTo, kFrom, kLive, kOrder, kGatherOperands };
 
 // Does to[r][i] = x[r][order[i]].
 inline void gather(const GatherArgs& a, const sdk::Part& p) {
@@ -119,10 +119,12 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     gathered.x = rec.temp(sdk::tensor(TENON_F32, {x.dim[0], int64_t{site.k}}));
     const auto rows = static_cast<uint32_t>(x.dim[0]);
     const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
-    const tenon_operand operands[] = {{gathered.x, TENON_WRITE},
-                                      {call.x, TENON_READ},
-                                      {live, TENON_READ},
-                                      {call.store[site.mats.size()], TENON_READ}};
+    using enum detail::GatherOperand;
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kGatherOperands, {{kTo, gathered.x, TENON_WRITE},
+                                           {kFrom, call.x, TENON_READ},
+                                           {kLive, live, TENON_READ},
+                                           {kOrder, call.store[site.mats.size()], TENON_READ}});
     sdk::OpSpec spec{.name = "gather", .operands = operands, .chunks = {rows}};
     spec.cost.read[sdk::kFixedCost] = double{sizeof(uint32_t)} * site.k;
     spec.cost.read[sdk::kCostPerRow] = spec.cost.written[sdk::kCostPerRow] = double{sizeof(float)} * site.k;

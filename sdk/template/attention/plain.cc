@@ -18,7 +18,7 @@ struct Args {
   uint32_t q_heads, rows, kv_len, window;
   float scale;
 };
-enum { kOut, kQ, kK, kV, kKScales, kVScales, kPages, kLive, kPos, kSlot };  // operands
+enum Operand { kOut, kQ, kK, kV, kKScales, kVScales, kPages, kLive, kPos, kSlot, kOperands };
 
 void attend_head(const Args& a, const sdk::Part& part, uint32_t row, uint32_t head) {
   const auto slot = static_cast<uint32_t>(part.ptr<const int32_t>(kSlot)[row]);
@@ -93,16 +93,17 @@ class Plain : public sdk::Attention<Plain> {
     args.window = a.window;
     args.scale = a.scale;
     args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(r.bounds().kv_len, args.kv.capacity()));
-    const tenon_operand operands[] = {{call.out, TENON_WRITE},
-                                      {call.q, TENON_READ},
-                                      {call.kv->k, TENON_READ},
-                                      {call.kv->v, TENON_READ},
-                                      {call.kv->k_scale != 0 ? call.kv->k_scale : call.kv->k, TENON_READ},
-                                      {call.kv->v_scale != 0 ? call.kv->v_scale : call.kv->v, TENON_READ},
-                                      {call.kv->pages, TENON_READ},
-                                      {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {r.step(TENON_STEP_POS), TENON_READ},
-                                      {r.step(TENON_STEP_SLOT), TENON_READ}};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kOperands, {{kOut, call.out, TENON_WRITE},
+                                     {kQ, call.q, TENON_READ},
+                                     {kK, call.kv->k, TENON_READ},
+                                     {kV, call.kv->v, TENON_READ},
+                                     {kKScales, call.kv->k_scale != 0 ? call.kv->k_scale : call.kv->k, TENON_READ},
+                                     {kVScales, call.kv->v_scale != 0 ? call.kv->v_scale : call.kv->v, TENON_READ},
+                                     {kPages, call.kv->pages, TENON_READ},
+                                     {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                     {kPos, r.step(TENON_STEP_POS), TENON_READ},
+                                     {kSlot, r.step(TENON_STEP_SLOT), TENON_READ}});
     const double columns = static_cast<double>(a.q_heads) * (a.k_dim + a.v_dim);
     tenon_cost cost{};
     cost.read[sdk::kCostPerRow] = 4.0 * a.q_heads * a.k_dim;

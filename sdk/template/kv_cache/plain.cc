@@ -29,7 +29,7 @@ struct AppendArgs {
   int64_t k_row, v_row;  // bytes
   uint32_t rows, capacity;
 };
-enum { kRowK, kRowV, kKeys, kValues, kPages, kLive, kPlace, kSlot };  // operands
+enum AppendOperand { kRowK, kRowV, kKeys, kValues, kPages, kLive, kPlace, kSlot, kAppendOperands };
 
 // A chunk is a row.
 void append(const AppendArgs& a, const sdk::Part& part) {
@@ -60,7 +60,7 @@ struct CopyArgs {
   sdk::KvLayout from, to;
   uint32_t tokens;  // the copy has room for so many
 };
-enum { kFromK, kFromV, kToK, kToV, kTable, kCopyLive, kSeqSlot, kSeqRow, kKvLen };  // operands
+enum CopyOperand { kFromK, kFromV, kToK, kToV, kTable, kCopyLive, kSeqSlot, kSeqRow, kKvLen, kCopyOperands };
 
 // A chunk is a sequence: what it held before the step and the step's rows.
 void copy(const CopyArgs& a, const sdk::Part& part) {
@@ -156,10 +156,15 @@ class Plain : public sdk::KvCache<Plain> {
     const tenon_kv_view to = view(layer, store, r);
     const AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], r.bounds().rows,
                           capacity_};
-    const tenon_operand operands[] = {{k, TENON_READ},         {v, TENON_READ},
-                                      {to.k, TENON_WRITE_NEW}, {to.v, TENON_WRITE_NEW},
-                                      {to.pages, TENON_READ},  {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {to.place, TENON_READ},  {r.step(TENON_STEP_SLOT), TENON_READ}};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kAppendOperands, {{kRowK, k, TENON_READ},
+                                           {kRowV, v, TENON_READ},
+                                           {kKeys, to.k, TENON_WRITE_NEW},
+                                           {kValues, to.v, TENON_WRITE_NEW},
+                                           {kPages, to.pages, TENON_READ},
+                                           {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                           {kPlace, to.place, TENON_READ},
+                                           {kSlot, r.step(TENON_STEP_SLOT), TENON_READ}});
     tenon_cost cost{};
     cost.read[sdk::kCostPerRow] = static_cast<double>(to.heads) * (to.k_dim + to.v_dim) * sizeof(float);
     cost.written[sdk::kCostPerRow] =
@@ -177,15 +182,16 @@ class Plain : public sdk::KvCache<Plain> {
     const tenon_tensor k = plane_tensor(layer, false, want, tokens), v = plane_tensor(layer, true, want, tokens);
     const tenon_kv_view to = view_of(format_of(want.k.codec), {k, r.temp(k)}, {v, r.temp(v)}, store[1], from.place);
     const CopyArgs args{sdk::kv_layout(from), sdk::kv_layout(to), tokens};
-    const tenon_operand operands[] = {{from.k, TENON_READ},
-                                      {from.v, TENON_READ},
-                                      {to.k, TENON_WRITE},
-                                      {to.v, TENON_WRITE},
-                                      {from.pages, TENON_READ},
-                                      {r.step(TENON_STEP_LIVE), TENON_READ},
-                                      {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                      {r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                      {r.step(TENON_STEP_KV_LEN), TENON_READ}};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kCopyOperands, {{kFromK, from.k, TENON_READ},
+                                         {kFromV, from.v, TENON_READ},
+                                         {kToK, to.k, TENON_WRITE},
+                                         {kToV, to.v, TENON_WRITE},
+                                         {kTable, from.pages, TENON_READ},
+                                         {kCopyLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                         {kSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                         {kSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                         {kKvLen, r.step(TENON_STEP_KV_LEN), TENON_READ}});
     // A copy serves all rows of its sequence.
     const double elements =
         static_cast<double>(to.heads) * (to.k_dim + to.v_dim) / std::max<uint32_t>(1, r.bounds().rows_per_seq);

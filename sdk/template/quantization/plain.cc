@@ -15,7 +15,7 @@ struct ProductArgs {
   uint32_t k, rows, n_mats, mat_rows[TENON_MAX_STORES];
   int64_t x_stride, y_stride;  // elements
 };
-enum { kY, kX, kLive, kStores };  // operands
+enum ProductOperand { kY, kX, kLive, kStores };
 
 // A chunk is one column of y, over all live rows.
 void multiply(const ProductArgs& a, const sdk::Part& part) {
@@ -38,9 +38,10 @@ struct RowsArgs {
   int64_t y_stride;
 };
 
+enum RowsOperand { kOut, kIndex, kLiveRows, kStore, kRowsOperands };
+
 // A chunk is one row of y: y[r] = row index[r] of the matrix.
 void look_up(const RowsArgs& a, const sdk::Part& part) {
-  enum { kOut, kIndex, kLiveRows, kStore };
   const uint32_t end = std::min({part.end(), *part.ptr<const uint32_t>(kLiveRows), a.rows});
   for (uint32_t r = part.begin(); r < end; ++r) {
     const int32_t row = part.ptr<const int32_t>(kIndex)[r];
@@ -92,9 +93,10 @@ class Plain : public sdk::Quantization<Plain> {
     args.rows = static_cast<uint32_t>(y.dim[0]);
     args.x_stride = x.stride[0] / 4;
     args.y_stride = y.stride[0] / 4;
-    std::vector<tenon_operand> operands{{call.y, TENON_WRITE},
-                                        {call.x, TENON_READ},
-                                        {call.row_live != 0 ? call.row_live : r.step(TENON_STEP_LIVE), TENON_READ}};
+    std::vector<tenon_operand> operands =
+        sdk::operands_by(kStores, {{kY, call.y, TENON_WRITE},
+                                   {kX, call.x, TENON_READ},
+                                   {kLive, call.row_live != 0 ? call.row_live : r.step(TENON_STEP_LIVE), TENON_READ}});
     for (const cpu::StoredMatrix& m : site.mats) {
       operands.push_back({call.store[args.n_mats], TENON_READ});
       args.mat_rows[args.n_mats++] = m.rows;
@@ -112,8 +114,11 @@ class Plain : public sdk::Quantization<Plain> {
   void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, sdk::Recorder& r) const {
     const tenon_tensor out = r.describe(y);
     const RowsArgs args{site.k, static_cast<uint32_t>(out.dim[0]), site.mats[0].rows, out.stride[0] / 4};
-    const tenon_operand operands[] = {
-        {y, TENON_WRITE}, {index, TENON_READ}, {r.step(TENON_STEP_LIVE), TENON_READ}, {store[0], TENON_READ}};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kRowsOperands, {{kOut, y, TENON_WRITE},
+                                         {kIndex, index, TENON_READ},
+                                         {kLiveRows, r.step(TENON_STEP_LIVE), TENON_READ},
+                                         {kStore, store[0], TENON_READ}});
     r.emit<look_up>({.name = "look_up", .operands = operands, .chunks = {args.rows}}, args);
   }
 };

@@ -87,15 +87,26 @@ tenon_device make_device() {
 class QueueRunnerTest : public testing::Test {
  protected:
   QueueRunnerTest() : device_(make_device()) {
-    auto bounds = sdk::abi_struct<tenon_bounds>();
-    bounds.rows = bounds.seqs = bounds.rows_per_seq = bounds.out_rows = bounds.slots = 1;
-    bounds.kv_len = 16;
-    ProgramRecording recording(bounds, storages_, {});
+    ProgramRecording recording(bounds(), storages_, {});
     record(recording, 1, "layers.0.attention.qkv", "quantization.mine", "product");
     record(recording, 2, "layers.0.attention", "attention.yours", "decode");
     record(recording, 3, "sampler", "sampler.greedy", "largest");
     program_ = recording.finish({});
     program_->link(storages_, {}, &queue_);
+  }
+  static tenon_bounds bounds() {
+    auto bounds = sdk::abi_struct<tenon_bounds>();
+    bounds.rows = bounds.seqs = bounds.rows_per_seq = bounds.out_rows = bounds.slots = 1;
+    bounds.kv_len = 16;
+    return bounds;
+  }
+  // Returns a program of one op.
+  std::unique_ptr<Program> program_of(uint64_t number, const char* component) {
+    ProgramRecording recording(bounds(), storages_, {});
+    record(recording, number, "step", component, "op");
+    std::unique_ptr<Program> program = recording.finish({});
+    program->link(storages_, {}, &queue_);
+    return program;
   }
   void record(ProgramRecording& recording, uint64_t number, const char* path, const char* component, const char* name) {
     recording.scope(path, component, 0);
@@ -199,6 +210,19 @@ TEST_F(QueueRunnerTest, AKernelThatFailsInAGraphLeavesAllOfItsComponentsAsSuspec
   EXPECT_THAT(waiting, AllOf(HasSubstr("it is of attention.yours, quantization.mine, sampler.greedy"),
                              Not(HasSubstr("noticed"))));
   EXPECT_THAT(next, AllOf(HasSubstr("a kernel failed on device.fake"), HasSubstr("noticed when device.fake: replay")));
+}
+
+// A step may be launched while the one before it runs, after the op that takes its tokens.
+TEST_F(QueueRunnerTest, AKernelThatFailsTwoProgramsEarlierLeavesItsComponentAsASuspect) {
+  const auto first = program_of(11, "draft.first"), takes = program_of(12, "device.takes"),
+             second = program_of(13, "sampler.second");
+  QueueRunner runner(device_, &queue_, Execution::kRecorded, nullptr);
+  for (const Program* program : {first.get(), takes.get(), second.get()}) runner.prepare(*program);
+  for (const Program* program : {first.get(), takes.get(), second.get()}) {
+    ASSERT_TRUE(runner.run(*program, {}).ok());
+  }
+  queue_.broken = true;
+  EXPECT_THAT(runner.finish().message(), HasSubstr("it is of device.takes, draft.first, sampler.second"));
 }
 
 TEST_F(QueueRunnerTest, ARunOneByOneHasTheNextOneCapturedAnew) {

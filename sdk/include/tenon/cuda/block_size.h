@@ -9,13 +9,14 @@
 //
 // An op names the classes that it can run as (OpSpec::blocks), and the host chooses one while recording: large if the
 // op before is small. The first op that has the choice is small, so that all layers come out alike.
-// Launch::large_blocks() says which was chosen.
+// Launch::block_size() says which was chosen.
 #pragma once
 
 #include <cstdint>
 
 namespace tenon::cuda {
 
+enum class BlockSize : uint32_t { kSmall, kLarge };
 inline constexpr uint32_t kSmallBlockBytes = 94 << 10, kLargeBlockBytes = 130 << 10;
 
 }  // namespace tenon::cuda

@@ -17,6 +17,7 @@
 #include "tenon/cuda/cluster.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/warp.cuh"
 #include "tenon/sdk/cpu/candidates.h"
 
 namespace tenon::cuda {
@@ -117,10 +118,7 @@ inline uint64_t selection_bytes(const CandidateGrid& g) {
 
 // Returns the greatest value of a block, in every thread. `shared` has one word for every warp.
 __device__ inline uint64_t block_max(uint64_t value, uint64_t* shared) {
-  for (uint32_t d = kWarp / 2; d > 0; d /= 2) {
-    const uint64_t other = __shfl_xor_sync(kAllLanes, value, d);
-    value = value > other ? value : other;
-  }
+  value = over_warp(value, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = value;
   __syncthreads();
   for (uint32_t w = 0; w < blockDim.x / kWarp; ++w) value = value > shared[w] ? value : shared[w];

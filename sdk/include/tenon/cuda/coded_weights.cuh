@@ -334,10 +334,10 @@ struct BookOfHalves : BookWords {
                       : pairs(word, last, second);
     }
   }
-  __device__ __forceinline__ void quartets(bool last, uint32_t (&high)[4], uint32_t (&low)[4]) const {
+  __device__ __forceinline__ void quartets(Quartet which, uint32_t (&high)[4], uint32_t (&low)[4]) const {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
-      const Four four(words_[i / 2][i % 2], last ? 1 : 0);
+      const Four four(words_[i / 2][i % 2], which == Quartet::kLast ? 1 : 0);
       high[i] = four.look_up(plane<true>(kTwoBytes ? 1 : 0));
       if constexpr (kTwoBytes) low[i] = four.look_up(plane<true>(0));
     }

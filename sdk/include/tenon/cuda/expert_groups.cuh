@@ -37,7 +37,7 @@ struct GroupRowsArgs {
 inline constexpr uint32_t kMostExperts = 1024;
 
 struct GroupRowsOperand {
-  enum : uint32_t { kGroups, kExperts, kLive };
+  enum : uint32_t { kGroups, kExperts, kLive, kCount };
 };
 
 // One block runs this. Bucket 0 is for rows that are skipped, e + 1 for those of expert e; a row gets the first free

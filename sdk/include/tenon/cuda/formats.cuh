@@ -332,9 +332,7 @@ struct F32Format {
     float low, high;
 #pragma unroll
     for (uint32_t i = 0; i < kAcc; ++i) {
-      float v = acc[i];
-      v += __shfl_xor_sync(~0U, v, 1);
-      v += __shfl_xor_sync(~0U, v, 2);
+      const float v = row_sum(acc[i]);
       if (i / 2 == lane_id() % 4) (i % 2 == 0 ? low : high) = v;
     }
     return {low, high};

@@ -130,8 +130,9 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   p.in = lt_type(from.format);
   p.out = lt_type(to.format);
   p.biased = bias != 0;
-  // These are in the order of GemmOperand.
-  std::vector<tenon_operand> operands = {{x, TENON_READ}, {call.w, TENON_READ}, {y, TENON_WRITE}};
+  std::vector<tenon_operand> operands = sdk::operands_by(
+      GemmOperand::kXScales,
+      {{GemmOperand::kX, x, TENON_READ}, {GemmOperand::kW, call.w, TENON_READ}, {GemmOperand::kY, y, TENON_WRITE}});
   if (x_scales != 0) operands.insert(operands.end(), {{x_scales, TENON_READ}, {w_scales, TENON_READ}});
   if (bias != 0) operands.push_back({bias, TENON_READ});
   if (addend != 0) {

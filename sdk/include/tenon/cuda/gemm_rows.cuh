@@ -14,6 +14,7 @@
 
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 namespace detail {
@@ -57,7 +58,7 @@ struct NormRowsArgs {
 
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float of_warp[kMostRowThreads / 32];
-  for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(~0u, value, d);
+  value = warp_sum(value);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0;
@@ -73,13 +74,18 @@ __device__ __forceinline__ float sum_of_squares(const Pack<float, V>& in) {
 __device__ __forceinline__ float norm_factor(const NormRowsArgs& a, float sum) {
   return rsqrtf(sum / static_cast<float>(a.columns) + a.eps);
 }
-// Stores the pack of a row that begins at column i, normalized if there is a norm.
+// This is what a row is multiplied by; a row without a norm stays as it is.
+struct RowNorm {
+  bool there;
+  float factor;
+  const float* weight;  // (columns)
+};
+// Stores the pack of a row that begins at column i.
 template <class T, int V>
-__device__ __forceinline__ void store_normed(const NormRowsArgs& a, Pack<float, V> in, float factor,
-                                             const float* weight, int64_t i, T* y) {
-  if (a.normed != 0) {
-    const auto w = load_pack<float, V>(weight + i);
-    for (int e = 0; e < V; ++e) in.v[e] *= factor * w.v[e];
+__device__ __forceinline__ void store_normed(const RowNorm& norm, Pack<float, V> in, int64_t i, T* y) {
+  if (norm.there) {
+    const auto w = load_pack<float, V>(norm.weight + i);
+    for (int e = 0; e < V; ++e) in.v[e] *= norm.factor * w.v[e];
   }
   Pack<T, V> out;
   for (int e = 0; e < V; ++e) out.v[e] = narrow<T>(in.v[e]);
@@ -112,7 +118,7 @@ __global__ void __launch_bounds__(kMostRowThreads)
   }
 #pragma unroll
   for (uint32_t p = 0; p < kHeldPacks; ++p) {
-    if (column(p) < a.columns) store_normed(a, in[p], factor, weight, column(p), y);
+    if (column(p) < a.columns) store_normed({a.normed != 0, factor, weight}, in[p], column(p), y);
   }
 }
 
@@ -135,7 +141,7 @@ __global__ void __launch_bounds__(kRowThreads)
   for (int64_t i = first; i < a.columns; i += step) {
     Pack<float, V> in{};
     if (!padding) in = load_pack<float, V>(x + i);
-    store_normed(a, in, factor, weight, i, y);
+    store_normed({a.normed != 0, factor, weight}, in, i, y);
   }
 }
 
@@ -265,7 +271,10 @@ struct NormRowsCall {
 inline void record_norm_rows(sdk::Recorder& rec, const NormRowsCall& c) {
   const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
   const int64_t bytes = tenon_format_block(to.format).bytes;
-  std::vector<tenon_operand> operands = {{c.x, TENON_READ}, {c.y, TENON_WRITE}, {c.row_live, TENON_READ}};
+  std::vector<tenon_operand> operands =
+      sdk::operands_by(detail::NormRowsOperand::kNorm, {{detail::NormRowsOperand::kX, c.x, TENON_READ},
+                                                        {detail::NormRowsOperand::kY, c.y, TENON_WRITE},
+                                                        {detail::NormRowsOperand::kLive, c.row_live, TENON_READ}});
   if (c.weight != 0) operands.push_back({c.weight, TENON_READ});
   sdk::OpSpec spec{.name = c.weight != 0 ? "norm_rows" : "convert_rows", .operands = operands, .chunks = {}};
   const auto columns = static_cast<double>(from.dim[1]);
@@ -285,7 +294,10 @@ struct SiluMulCall {
 inline void record_silu_mul_rows(sdk::Recorder& rec, const SiluMulCall& c) {
   const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
   const int64_t in_bytes = tenon_format_block(from.format).bytes, out_bytes = tenon_format_block(to.format).bytes;
-  std::vector<tenon_operand> operands = {{c.x, TENON_READ}, {c.y, TENON_WRITE}, {c.row_live, TENON_READ}};
+  std::vector<tenon_operand> operands =
+      sdk::operands_by(detail::SiluMulOperand::kBias, {{detail::SiluMulOperand::kX, c.x, TENON_READ},
+                                                       {detail::SiluMulOperand::kY, c.y, TENON_WRITE},
+                                                       {detail::SiluMulOperand::kLive, c.row_live, TENON_READ}});
   if (c.bias != 0) operands.push_back({c.bias, TENON_READ});
   sdk::OpSpec spec{.name = "silu_mul_rows", .operands = operands, .chunks = {}};
   const double columns = c.cost_share * static_cast<double>(to.dim[1]);

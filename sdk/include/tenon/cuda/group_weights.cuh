@@ -45,25 +45,26 @@ concept GroupWeights = requires(W w, const W& loaded, uint32_t address, uint32_t
 };
 
 // A product of one row of x with integers of at most 7 bits can be one of bytes (grouped_formats.cuh). These layouts
-// make fragments for it: quartets(last, a) makes an A fragment of bytes of 64 k that were loaded (mma_bytes() of
+// make fragments for it: quartets(which, a) makes an A fragment of bytes of 64 k that were loaded (mma_bytes() of
 // mma.cuh). Of 8 k the first quartet is k 0, 4, 1 and 5, the last one k 2, 6, 3 and 7. Registers 0 and 1 have the
 // quartets of rows g and g + 8 of a lane's k in the first 32 k, registers 2 and 3 those in the second 32 k. Last
 // quartets are kLastQuartet times too large.
+enum class Quartet { kFirst, kLast };
 template <class W>
-concept QuartetWeights = GroupWeights<W> && W::kIntegers && requires(const W& loaded, bool last, uint32_t (&a)[4]) {
+concept QuartetWeights = GroupWeights<W> && W::kIntegers && requires(const W& loaded, Quartet which, uint32_t (&a)[4]) {
   { W::kLastQuartet } -> std::convertible_to<int>;
-  loaded.quartets(last, a);
+  loaded.quartets(which, a);
 };
 
 // Codes that choose out of 16 numbers can be multiplied so, too, if the numbers are multiples of kQuartetUnit that fit
-// into one byte or two: quartets(last, high, low) makes fragments of the higher byte, which is signed, and of the lower
+// into one byte or two: quartets(which, high, low) makes fragments of the higher byte, which is signed, and of the lower
 // one, which is not and is left alone if one byte is enough. The first quartet is k 0, 1, 4 and 5, the last one k 2, 3,
 // 6 and 7; registers are in the order of QuartetWeights.
 template <class W>
-concept BookQuartets = GroupWeights<W> && requires(const W& loaded, bool last, uint32_t (&bytes)[4]) {
+concept BookQuartets = GroupWeights<W> && requires(const W& loaded, Quartet which, uint32_t (&bytes)[4]) {
   { W::kTwoBytes } -> std::convertible_to<bool>;
   requires W::kQuartetUnit != 0;
-  loaded.quartets(last, bytes, bytes);
+  loaded.quartets(which, bytes, bytes);
 };
 
 // Layouts of integers have this.
@@ -129,10 +130,10 @@ struct HalfBytes : IntegerWeights<Bias> {
       a[row + 2] = masked<kSecond, kWith>(word);
     }
   }
-  __device__ __forceinline__ void quartets(bool last, uint32_t (&a)[4]) const {
+  __device__ __forceinline__ void quartets(Quartet which, uint32_t (&a)[4]) const {
     constexpr uint32_t kFirst = kMask * 0x01010101;
 #pragma unroll
-    for (uint32_t i = 0; i < 4; ++i) a[i] = words_[i] & (last ? kFirst << 4 : kFirst);
+    for (uint32_t i = 0; i < 4; ++i) a[i] = words_[i] & (which == Quartet::kLast ? kFirst << 4 : kFirst);
   }
 
   static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {

@@ -16,6 +16,7 @@
 
 #include "tenon/cuda/group_scales.cuh"
 #include "tenon/cuda/group_weights.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 
@@ -92,14 +93,10 @@ struct GroupedFormat {
   template <DigitRow X>
   static __device__ __forceinline__ RowPair partial(const float (&acc)[4]) {
     const bool lower = lane_id() % 2 == 0;
-    RowPair sum{lower ? fmaf(acc[1], 256, acc[0]) : acc[0] * 65536, lower ? fmaf(acc[3], 256, acc[2]) : acc[2] * 65536};
-#pragma unroll
-    for (int d = 1; d <= 2; d *= 2) {
-      sum.low += __shfl_xor_sync(~0U, sum.low, d);
-      sum.high += __shfl_xor_sync(~0U, sum.high, d);
-    }
+    const RowPair sum{lower ? fmaf(acc[1], 256, acc[0]) : acc[0] * 65536,
+                      lower ? fmaf(acc[3], 256, acc[2]) : acc[2] * 65536};
     constexpr float kDigitUnit = DigitSums<Weights>::kUnit / Weights::kUnit;  // finish() has the other factor
-    return {sum.low * kDigitUnit, sum.high * kDigitUnit};
+    return {row_sum(sum.low) * kDigitUnit, row_sum(sum.high) * kDigitUnit};
   }
   template <PreparedX X>
   static __device__ __forceinline__ RowPair partial(const float (&acc)[kAcc]) {
@@ -153,9 +150,9 @@ struct GroupedFormat {
     }
     __device__ __forceinline__ void add(const W& weights, const uint4& digits) {
       uint32_t a[4];
-      weights.quartets(false, a);
+      weights.quartets(Quartet::kFirst, a);
       mma_bytes<false>(first, a, digits.x, digits.y);
-      weights.quartets(true, a);
+      weights.quartets(Quartet::kLast, a);
       mma_bytes<false>(last, a, digits.z, digits.w);
     }
     __device__ __forceinline__ float operator[](uint32_t i) const {
@@ -176,7 +173,7 @@ struct GroupedFormat {
       for (uint32_t last = 0; last < 2; ++last) {
         const uint32_t b0 = last != 0 ? digits.z : digits.x, b1 = last != 0 ? digits.w : digits.y;
         uint32_t a[4], b[4];
-        weights.quartets(last != 0, a, b);
+        weights.quartets(last != 0 ? Quartet::kLast : Quartet::kFirst, a, b);
         mma_bytes<true>(high, a, b0, b1);
         if constexpr (W::kTwoBytes) mma_bytes<false>(low, b, b0, b1);
       }

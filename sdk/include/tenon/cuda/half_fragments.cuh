@@ -13,7 +13,7 @@
 namespace tenon::cuda {
 
 // A stage has so many k, which are read at once: whole segments.
-template <class F>
+template <PackedFormat F>
 inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
 // HalfFragments<F>::load(segment, bundle, a) fills a[k-step] with an A fragment, from bundle number `bundle` (64 k) of

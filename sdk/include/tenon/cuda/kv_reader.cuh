@@ -15,6 +15,7 @@
 #include <string>
 #include <type_traits>
 
+#include "tenon/cuda/warp.cuh"
 #include "tenon/sdk/kv_layout.h"
 
 namespace tenon::cuda {
@@ -112,10 +113,8 @@ void with_kv_codec(const KvLayout& kv, F&& f) {
 // Returns the scale (sdk::kv_scale()) of a head that the lanes of a warp have among them. most, least: the greatest
 // and the least of the lane's elements and 0.
 __device__ __forceinline__ float kv_scale_of_warp(uint32_t codec, uint32_t format, float most, float least) {
-  for (int step = 16; step > 0; step /= 2) {
-    most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
-    least = fminf(least, __shfl_xor_sync(~0u, least, step));
-  }
+  most = warp_max(most);
+  least = warp_min(least);
   return sdk::kv_scale(codec, format, -least > most ? least : most);
 }
 

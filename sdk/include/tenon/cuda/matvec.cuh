@@ -30,6 +30,7 @@
 #include "tenon/cuda/matvec_stages.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 
@@ -128,8 +129,8 @@ __global__ void __launch_bounds__(kMatvecThreads)
   }
   ShareSums share =
       prepare_share<F>(source, warp, stage, detail::PreparedRowSink<F, kRowBlocks, kPaired>{prepared, rows, row});
-  share.total = detail::warp_sum(share.total);
-  share.square = detail::warp_sum(share.square);
+  share.total = warp_sum(share.total);
+  share.square = warp_sum(share.square);
   if (lane_id() == 0) {
     auto* info = reinterpret_cast<RowInfo*>(prepared + rows.info());  // [row][warp]
     info[row * kMatvecWarps + warp] = {share.unscale, share.total};
@@ -154,7 +155,8 @@ class Matvec {
   static constexpr const char* kName = "gemv";
   // Returns the classes of blocks (TENON_BLOCKS_*) that multiply x as it is; 0: x has to be prepared.
   static uint32_t direct_classes(const MatvecArgs& a) {
-    return (in_shared<1>(a, false) ? TENON_BLOCKS_SMALL : 0) | (in_shared<1>(a, true) ? TENON_BLOCKS_LARGE : 0);
+    return (in_shared<1>(a, BlockSize::kSmall) ? TENON_BLOCKS_SMALL : 0) |
+           (in_shared<1>(a, BlockSize::kLarge) ? TENON_BLOCKS_LARGE : 0);
   }
   // Returns the class of those that multiply prepared x.
   static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_LARGE; }
@@ -177,22 +179,23 @@ class Matvec {
   }
   // Prepared x is multiplied by large blocks: the partial sums of several rows
   // leave small ones too little for the ring.
-  static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
+  static void multiply(const MatvecArgs& a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
     if (a.prepared != 0) {
-      return with_row_blocks(
-          a, [&]<int kRowBlocks, bool kPaired>() { run<kTiles, kRowBlocks, false, kPaired>(a, p, true, launch); });
+      return with_row_blocks(a, [&]<int kRowBlocks, bool kPaired>() {
+        run<kTiles, kRowBlocks, false, kPaired>(a, p, BlockSize::kLarge, launch);
+      });
     }
     if constexpr (kTakesDigits<F>) {
-      if (a.digits != 0) return multiply_one<true>(a, p, large, launch);
+      if (a.digits != 0) return multiply_one<true>(a, p, size, launch);
     }
-    multiply_one<false>(a, p, large, launch);
+    multiply_one<false>(a, p, size, launch);
   }
 
  private:
   template <bool kDigits>
-  static void multiply_one(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
-    if (in_shared<kTiles>(a, large)) return run<kTiles, 1, true, true, kDigits>(a, p, large, launch);
-    run<1, 1, true, true, kDigits>(a, p, large, launch);
+  static void multiply_one(const MatvecArgs& a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
+    if (in_shared<kTiles>(a, size)) return run<kTiles, 1, true, true, kDigits>(a, p, size, launch);
+    run<1, 1, true, true, kDigits>(a, p, size, launch);
   }
 
   // A ring of one stage brings nothing while a pair of tiles is multiplied; stages of single tiles often leave less room
@@ -214,32 +217,32 @@ class Matvec {
     if constexpr (std::is_void_v<typename F::Half>) use.template operator()<4, true>();
   }
   // These are dynamic; a table comes besides, unless x is digits.
-  static uint32_t block_bytes(const MatvecArgs& a, bool large) {
+  static uint32_t block_bytes(const MatvecArgs& a, BlockSize size) {
     const bool digits = kTakesDigits<F> && a.digits != 0 && a.prepared == 0;
-    return std::min(large ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) -
+    return std::min(size == BlockSize::kLarge ? kLargeBlockBytes : kSmallBlockBytes, a.most_block_bytes) -
            (digits ? 0 : kMatvecTableBytes<F>);
   }
   // Returns for how many stages of a ring a block has room. `rows` is as matvec_layout() has it.
   template <int kOwnTiles, bool kShared>
-  static uint32_t stages(const MatvecArgs& a, uint32_t rows, bool large) {
+  static uint32_t stages(const MatvecArgs& a, uint32_t rows, BlockSize size) {
     const MatvecLayout none = matvec_layout<F, kOwnTiles, kShared>(a.k, rows, 0);
-    const uint32_t room = block_bytes(a, large);
+    const uint32_t room = block_bytes(a, size);
     if (none.bytes >= room) return 0;
     return std::min(a.stages, (room - none.bytes) / (kMatvecWarps * (kOwnTiles * F::kSegmentBytes + Barrier::kBytes)));
   }
   template <int kOwnTiles>
-  static bool in_shared(const MatvecArgs& a, bool large) {
-    const uint32_t ring = stages<kOwnTiles, true>(a, 1, large);
+  static bool in_shared(const MatvecArgs& a, BlockSize size) {
+    const uint32_t ring = stages<kOwnTiles, true>(a, 1, size);
     return a.rows == 1 && (kOwnTiles == 1 || !kPairNeedsTwoStages || ring >= 2) &&
            ring * kMatvecWarps * kOwnTiles * F::kSegmentBytes >= kLeastRingBytes<kOwnTiles>;
   }
   template <int kOwnTiles, int kRowBlocks, bool kShared, bool kPaired = true, bool kDigits = false>
-  static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
-    a.stages = stages<kOwnTiles, kShared>(a, kShared ? 1 : (kPaired ? 4 : 8) * kRowBlocks, large);
+  static void run(MatvecArgs a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
+    a.stages = stages<kOwnTiles, kShared>(a, kShared ? 1 : (kPaired ? 4 : 8) * kRowBlocks, size);
     launch(&matvec_kernel<F, kOwnTiles, kRowBlocks, kShared, false, kPaired, kDigits>,
            {.blocks = {std::min(a.blocks, a.map.tiles())},
             .threads = {kMatvecThreads},
-            .shared_bytes = block_bytes(a, large)},
+            .shared_bytes = block_bytes(a, size)},
            a, p);
   }
 };

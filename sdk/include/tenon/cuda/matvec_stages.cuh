@@ -7,12 +7,12 @@
 
 namespace tenon::cuda::detail {
 
-template <class F, bool kDigits>
+template <PackedFormat F, bool kDigits>
 struct OneRow {
   using X = SharedRow<F>;
   using Sink = SharedRowSink<F>;
 };
-template <class F>
+template <PackedFormat F>
 struct OneRow<F, true> {
   using X = SharedDigits<F>;
   using Sink = SharedDigitSink<F>;

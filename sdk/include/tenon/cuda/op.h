@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "tenon/abi/program.h"
+#include "tenon/cuda/block_size.h"
 #include "tenon/cuda/error.h"
 #include "tenon/sdk/recorder.h"
 
@@ -60,8 +61,8 @@ class Launch {
   T* zeroed() const {  // it has OpSpec::zeroed_bytes of the op's own; the op finds and leaves them zero
     return static_cast<T*>(raw_->zeroed);
   }
-  // Says whether the host chose large blocks (block_size.h). It does so only if the op names them in OpSpec::blocks.
-  bool large_blocks() const { return raw_->blocks == TENON_BLOCKS_LARGE; }
+  // Returns what the host chose of the sizes that the op names in OpSpec::blocks (block_size.h).
+  BlockSize block_size() const { return raw_->blocks == TENON_BLOCKS_LARGE ? BlockSize::kLarge : BlockSize::kSmall; }
   // Says whether an operand is stable: kernels may read it before the wait, since
   // no earlier op of the program writes to it.
   bool stable(size_t operand) const { return (raw_->stable >> operand & 1) != 0; }

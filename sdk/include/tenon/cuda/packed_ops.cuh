@@ -23,9 +23,9 @@ concept PackedProduct = requires(const MatvecArgs& a, const MatvecPointers& p, c
   // The op needs so much memory.
   { P::scratch_bytes(a) } -> std::same_as<uint64_t>;
   { P::zeroed_bytes(a) } -> std::same_as<uint64_t>;
-  // prepare() prepares x; multiply() multiplies, by large blocks (true) or small ones.
+  // prepare() prepares x; multiply() multiplies, by blocks of that size.
   P::prepare(a, p, launch);
-  P::multiply(a, p, true, launch);
+  P::multiply(a, p, BlockSize::kLarge, launch);
 };
 
 struct PackedArgs : MatvecArgs {
@@ -72,7 +72,7 @@ inline MatvecPointers prepare_pointers(const PackedArgs& a, const Launch& launch
 
 template <PackedFormat F>
 void run_packed(const PackedArgs& a, const Launch& launch) {
-  Matvec<F>::multiply(a, packed_pointers<F>(a, launch), launch.large_blocks(), launch);
+  Matvec<F>::multiply(a, packed_pointers<F>(a, launch), launch.block_size(), launch);
 }
 template <PackedFormat F>
 void run_prepare(const PackedArgs& a, const Launch& launch) {
@@ -80,7 +80,7 @@ void run_prepare(const PackedArgs& a, const Launch& launch) {
 }
 template <PackedFormat F>
 void run_tiles(const PackedArgs& a, const Launch& launch) {
-  TileGemm<F>::multiply(a, packed_pointers<F>(a, launch), false, launch);
+  TileGemm<F>::multiply(a, packed_pointers<F>(a, launch), launch.block_size(), launch);
 }
 template <PackedFormat F>
 void run_prepare_halves(const PackedArgs& a, const Launch& launch) {
@@ -88,7 +88,7 @@ void run_prepare_halves(const PackedArgs& a, const Launch& launch) {
 }
 template <PackedFormat F>
 void run_routed(const PackedArgs& a, const Launch& launch) {
-  RoutedMatvec<F>::multiply(a, packed_pointers<F>(a, launch), launch.large_blocks(), launch);
+  RoutedMatvec<F>::multiply(a, packed_pointers<F>(a, launch), launch.block_size(), launch);
 }
 template <PackedFormat F>
 void run_routed_prepare(const PackedArgs& a, const Launch& launch) {

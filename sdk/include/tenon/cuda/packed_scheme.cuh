@@ -159,9 +159,10 @@ class PackedScheme : public sdk::Quantization<T> {
                        .matrix_rows = site.rows[0],
                        .first_column = 0,
                        .y_stride = out.stride[0] / kFloatBytes};
-    // These are in the order of LookupOperand.
-    std::vector<tenon_operand> operands = {
-        {y, TENON_WRITE}, {index, TENON_READ}, {rec.step(TENON_STEP_LIVE), TENON_READ}};
+    std::vector<tenon_operand> operands =
+        sdk::operands_by(LookupOperand::kWeights, {{LookupOperand::kY, y, TENON_WRITE},
+                                                   {LookupOperand::kIndex, index, TENON_READ},
+                                                   {LookupOperand::kLive, rec.step(TENON_STEP_LIVE), TENON_READ}});
     for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({store[i], TENON_READ});
     sdk::OpSpec spec{.name = "rows", .operands = operands, .chunks = {}};
     spec.cost.read[kCostPerRow] = static_cast<double>(site.weight_bytes) / (site.map.tiles() * kTileRows);
@@ -275,11 +276,12 @@ class PackedScheme : public sdk::Quantization<T> {
     if ((site.experts != 0) != (call.expert != 0)) {
       throw sdk::Failed("a routed site needs the rows' experts, and no other takes them");
     }
-    // These are in the order of PackedOperand.
-    std::vector<tenon_operand> operands = {
-        {call.y, TENON_WRITE},
-        {call.x, TENON_READ},
-        {call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ}};
+    // What a product may have besides follows in the order of PackedOperand.
+    std::vector<tenon_operand> operands = sdk::operands_by(
+        PackedOperand::kWeights,
+        {{PackedOperand::kY, call.y, TENON_WRITE},
+         {PackedOperand::kX, call.x, TENON_READ},
+         {PackedOperand::kLive, call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ}});
     for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({call.store[i], TENON_READ});
     if (site.experts != 0) operands.push_back({call.expert, TENON_READ});
     PackedArgs a = packed_args(site, rows);
@@ -392,17 +394,21 @@ class PackedScheme : public sdk::Quantization<T> {
     if (a.experts != 0) {
       const GroupRowsArgs grouping{a.rows, a.experts, ExpertGroups::most(a.rows, a.experts)};
       const tenon_tid groups = rec.temp(sdk::tensor(TENON_I32, {grouping.groups, ExpertGroups::kWords}));
-      // These are in the order of GroupRowsOperand.
-      const tenon_operand operands[] = {{groups, TENON_WRITE}, product[routing], product[PackedOperand::kLive]};
+      tenon_operand operands[GroupRowsOperand::kCount];
+      operands[GroupRowsOperand::kGroups] = {groups, TENON_WRITE};
+      operands[GroupRowsOperand::kExperts] = product[routing];
+      operands[GroupRowsOperand::kLive] = product[PackedOperand::kLive];
       emit<&run_group_rows>(rec, {.name = "group_rows", .operands = operands, .chunks = {}}, grouping);
       product[routing].tensor = groups;
     }
     a.prepared = 1;
     const uint64_t bytes = Product::prepared_bytes(a);
     const tenon_tid prepared = rec.temp(sdk::tensor(TENON_U8, {static_cast<int64_t>(bytes)}));
-    // These are in the order of PrepareOperand: routing and norm follow each other in the product too.
-    std::vector<tenon_operand> operands = {
-        {prepared, TENON_WRITE}, product[PackedOperand::kX], product[PackedOperand::kLive]};
+    std::vector<tenon_operand> operands(PrepareOperand::kRouting);
+    operands[PrepareOperand::kPrepared] = {prepared, TENON_WRITE};
+    operands[PrepareOperand::kX] = product[PackedOperand::kX];
+    operands[PrepareOperand::kLive] = product[PackedOperand::kLive];
+    // Routing and norm, if they are there, follow each other in the product, too.
     const size_t given = (a.experts != 0 ? 1 : 0) + (a.has_norm != 0 ? 1 : 0);
     for (size_t i = 0; i < given; ++i) operands.push_back(product[routing + i]);
     sdk::OpSpec spec{.name = "prepare", .operands = operands, .chunks = {}};

@@ -22,11 +22,11 @@ struct PreparedHalves {
   __host__ __device__ size_t factors() const { return bands * band_bytes(); }
   __host__ __device__ size_t bytes() const { return factors() + rows * bands * sizeof(float); }
 };
-template <class F>
+template <PackedFormat F>
 __host__ __device__ inline uint32_t stages_of(uint32_t k) {
   return (k + kStageK<F> - 1) / kStageK<F>;
 }
-template <class F>
+template <PackedFormat F>
 __host__ __device__ inline PreparedHalves prepared_halves(uint32_t k, uint32_t rows, uint32_t bands) {
   return {rows, bands, stages_of<F>(k) * (kStageK<F> / kPreparedK)};
 }
@@ -64,7 +64,7 @@ struct RowMeasure {
 struct RowScale {
   float scale = 1, factor = 1;
 };
-template <class F>
+template <PackedFormat F>
 __device__ __forceinline__ RowScale row_scale(const MatvecArgs& a, const float* norm, const RowMeasure& row) {
   RowScale s;
   if constexpr (F::kScaled) {
@@ -98,7 +98,7 @@ __device__ __forceinline__ uint4* prepared_piece(uint8_t* prepared, const Prepar
 //
 // The product's blocks begin as soon as there is room for them. They ask for their first weights a few at a
 // time, so that x does not wait for all of those.
-template <class F>
+template <PackedFormat F>
 __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     prepare_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,
                           const __grid_constant__ detail::PreparedHalves to) {
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(detail::kMostPrepareThreads)
 
 // Prepares many rows. A block has eight, whose pieces lie side by side, so that it writes a line of 128 bytes at once.
 // For that it reads x a second time, after it has measured the rows; bf16 without a norm is not measured.
-template <class F>
+template <PackedFormat F>
 __global__ void __launch_bounds__(detail::kMostPrepareThreads)
     prepare_many_halves_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p,
                                const __grid_constant__ detail::PreparedHalves to) {

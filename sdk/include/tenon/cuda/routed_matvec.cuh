@@ -38,10 +38,10 @@ class RoutedMatvec {
             .shared_bytes = 4 * PreparedRows<F>(a.k, 1).padded},
            a, p);
   }
-  static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool large, const Launch& launch) {
-    if (a.prepared != 0) return run<kTiles, kRowBlocks, false>(a, p, true, launch);
-    if (Dense::template in_shared<kTiles>(one_row(a), large)) return run<kTiles, 1, true>(a, p, large, launch);
-    run<1, 1, true>(a, p, large, launch);
+  static void multiply(const MatvecArgs& a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
+    if (a.prepared != 0) return run<kTiles, kRowBlocks, false>(a, p, BlockSize::kLarge, launch);
+    if (Dense::template in_shared<kTiles>(one_row(a), size)) return run<kTiles, 1, true>(a, p, size, launch);
+    run<1, 1, true>(a, p, size, launch);
   }
   static uint32_t groups(const MatvecArgs& a) { return ExpertGroups::most(a.rows, a.experts); }
 
@@ -58,14 +58,14 @@ class RoutedMatvec {
   // would leave 64 of 132 multiprocessors empty.
   static constexpr uint32_t kTurns = 4;
   template <int kOwnTiles, int kOwnRowBlocks, bool kShared>
-  static void run(MatvecArgs a, const MatvecPointers& p, bool large, const Launch& launch) {
+  static void run(MatvecArgs a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
     const uint32_t sharers = kShared ? a.rows : groups(a);
     const uint32_t blocks = kShared ? a.blocks / sharers : (kTurns * a.blocks + sharers - 1) / sharers;
-    a.stages = Dense::template stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kOwnRowBlocks, large);
+    a.stages = Dense::template stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kOwnRowBlocks, size);
     launch(&matvec_kernel<F, kOwnTiles, kOwnRowBlocks, kShared, true>,
            {.blocks = {std::clamp(blocks, 1U, a.map.tiles()), sharers},
             .threads = {kMatvecThreads},
-            .shared_bytes = Dense::block_bytes(a, large)},
+            .shared_bytes = Dense::block_bytes(a, size)},
            a, p);
   }
 };

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "tenon/cuda/formats.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 
@@ -32,28 +33,32 @@ struct StagedOctet {
   static __device__ uint32_t offset(uint32_t octet) { return kSplit ? octet / 4 * 128 + octet % 4 * 16 : octet * 32; }
 };
 
-// A prepared row goes to a sink.
 template <class S>
-concept RowSink = requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint2 codes,
-                           uint32_t group, float sum) {
-  // If true, it takes low parts; else sums leave them out too.
-  { S::kPaired } -> std::convertible_to<bool>;
-  // Takes an octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
-  sink.put_octet(octet, high, low);
-  // Takes an octet as int8. The codes are the first 64 of the 256 bytes that each segment of 64 k has.
-  sink.put_codes(octet, codes);
-  // Takes the sum of a group of kGroup k, in steps of 2^-24.
+concept SumSink = requires(const S& sink, uint32_t group, float sum) {
+  // Takes the sum of a group of kGroup k: of what becomes two parts, in steps of 2^-24.
   sink.put_sum(group, sum);
 };
 
+// A prepared row goes to a sink.
+template <class S>
+concept RowSink =
+    SumSink<S> && requires(const S& sink, uint32_t octet, const uint4& high, const uint4& low, uint2 codes) {
+      // If true, it takes low parts; else sums leave them out too.
+      { S::kPaired } -> std::convertible_to<bool>;
+      // Takes an octet: its high parts and its low ones, eight halves each; or its first and its last four floats.
+      sink.put_octet(octet, high, low);
+      // Takes an octet as int8. The codes are the first 64 of the 256 bytes that each segment of 64 k has.
+      sink.put_codes(octet, codes);
+    };
+
 // A row that becomes digits goes to such a sink.
 template <class S>
-concept DigitSink = requires(const S& sink, uint32_t octet, uint32_t digit, uint2 quartets, uint32_t group, float sum) {
+concept DigitSink = SumSink<S> && requires(const S& sink, uint32_t octet, uint32_t digit, uint2 quartets) {
   // Takes one of the three digits of an octet: its quartets (group_weights.cuh).
   sink.put_digit(octet, digit, quartets);
-  // Takes the sum of a group of kGroup k.
-  sink.put_sum(group, sum);
 };
+template <class S>
+concept ShareSink = RowSink<S> || DigitSink<S>;
 
 namespace detail {
 
@@ -130,11 +135,6 @@ __device__ __forceinline__ void get_fragment(const uint8_t* stage, uint32_t octe
   }
 }
 
-__device__ inline float warp_sum(float v) {
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(~0U, v, d);
-  return v;
-}
-
 }  // namespace detail
 
 // These are the octets of a warp's segments, in their order.
@@ -177,11 +177,21 @@ namespace detail {
 // staged.
 inline constexpr uint32_t kHeldOctets = 4;
 
-// Loads octets of the share from `begin` on, 32 apart, times the norm's weights, which lie staged. Adds to the lane's
-// sum of squares; returns the bits of the greatest magnitude.
+// This is a warp's share of a row. `stage` is its memory; the norm's weights lie there first.
+template <PackedFormat F>
+struct Share {
+  const RowSource& row;
+  const OwnOctets<F>& own;
+  uint8_t* stage;
+};
+
+// Loads octets of the share from `begin` on, 32 apart, times the norm's weights. Adds to the lane's sum of squares;
+// returns the bits of the greatest magnitude.
 template <PackedFormat F, uint32_t kAtOnce>
-__device__ __forceinline__ uint32_t load_octets(const RowSource& s, const OwnOctets<F>& own, uint32_t begin,
-                                                const uint8_t* stage, float (&v)[kAtOnce][8], float& square) {
+__device__ __forceinline__ uint32_t load_octets(const Share<F>& share, uint32_t begin, float (&v)[kAtOnce][8],
+                                                float& square) {
+  const RowSource& s = share.row;
+  const OwnOctets<F>& own = share.own;
   uint32_t largest = 0;
 #pragma unroll
   for (uint32_t u = 0; u < kAtOnce; ++u) {  // all are under way together
@@ -192,7 +202,7 @@ __device__ __forceinline__ uint32_t load_octets(const RowSource& s, const OwnOct
     if (begin + 32 * u >= own.count()) break;
     if (s.norm != nullptr) {
       float weight[8];
-      get_octet<F>(stage, own[begin + 32 * u], weight);
+      get_octet<F>(share.stage, own[begin + 32 * u], weight);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         square = fmaf(v[u][i], v[u][i], square);
@@ -206,16 +216,16 @@ __device__ __forceinline__ uint32_t load_octets(const RowSource& s, const OwnOct
 }
 // Does the same with all of the share, and stages it in the place of the norm's weights.
 template <PackedFormat F>
-__device__ __forceinline__ uint32_t stage_x(const RowSource& s, const OwnOctets<F>& own, uint8_t* stage,
-                                            float& square) {
+__device__ __forceinline__ uint32_t stage_x(const Share<F>& share, float& square) {
+  const OwnOctets<F>& own = share.own;
   constexpr uint32_t kAtOnce = 3;
   uint32_t largest = 0;
   for (uint32_t begin = lane_id(); begin < own.count(); begin += 32 * kAtOnce) {
     float v[kAtOnce][8];
-    largest = max(largest, load_octets<F>(s, own, begin, stage, v, square));
+    largest = max(largest, load_octets(share, begin, v, square));
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
-      if (begin + 32 * u < own.count()) put_octet<F>(stage, own[begin + 32 * u], v[u]);
+      if (begin + 32 * u < own.count()) put_octet<F>(share.stage, own[begin + 32 * u], v[u]);
     }
   }
   return largest;
@@ -223,7 +233,7 @@ __device__ __forceinline__ uint32_t stage_x(const RowSource& s, const OwnOctets<
 
 // Hands the sum of an octet's group to the sink, times `unit`, if the format needs it; whole warps do. sum: that of the
 // octet, if it is there, else 0.
-template <PackedFormat F, class Sink>
+template <PackedFormat F, SumSink Sink>
 __device__ __forceinline__ void put_group_sum(uint32_t octet, bool there, float sum, float unit, const Sink& sink) {
   if constexpr (kNeedsSums<F>) {
     constexpr uint32_t kLanes = F::kGroup / 8;
@@ -232,10 +242,11 @@ __device__ __forceinline__ void put_group_sum(uint32_t octet, bool there, float 
   }
 }
 
-// Hands octet i of the share to the sink, times `scale` and split; whole warps do. Adds to the lane's total.
+// Hands octet i of the share to the sink, times `scale` and split; whole warps do. Returns the sum of what the lane has
+// handed over.
 template <PackedFormat F, RowSink Sink>
-__device__ __forceinline__ void put_split(const OwnOctets<F>& own, uint32_t i, float (&v)[8], float scale,
-                                          const Sink& sink, float& total) {
+__device__ __forceinline__ float put_split(const OwnOctets<F>& own, uint32_t i, float (&v)[8], float scale,
+                                           const Sink& sink) {
   const uint32_t octet = own[i];
   float sum = 0;
   if (i < own.count()) {
@@ -250,8 +261,8 @@ __device__ __forceinline__ void put_split(const OwnOctets<F>& own, uint32_t i, f
     }
     sink.put_octet(octet, high, low);
   }
-  total += sum;
   put_group_sum<F>(octet, i < own.count(), sum, kDenormalStep, sink);
+  return sum;
 }
 
 // These are the quartets of each of three digits, lowest first.
@@ -294,7 +305,7 @@ __device__ __forceinline__ void put_digits(const OwnOctets<F>& own, uint32_t i, 
 }
 
 // Returns what a share is multiplied by, given the bits of its lanes' greatest magnitudes, and notes what undoes it.
-template <PackedFormat F, class Sink>
+template <PackedFormat F, ShareSink Sink>
 __device__ __forceinline__ float scale_of(uint32_t largest, ShareSums& found) {
   constexpr uint32_t kInfinity = 0x7f800000, kNaN = 0x7fffffff;
   if constexpr (!DigitSink<Sink> && !F::kScaled) return 1;
@@ -308,9 +319,6 @@ __device__ __forceinline__ float scale_of(uint32_t largest, ShareSums& found) {
 
 }  // namespace detail
 
-template <class S>
-concept ShareSink = RowSink<S> || DigitSink<S>;
-
 // After the wait and, if there is a norm, after stage_norm(): prepares the warp's share of a row. `stage` is in shared
 // memory, 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage, and digits to
 // those of the eight octets of the same 64 k. Digits of a share with a number that is not finite give results that are
@@ -318,24 +326,25 @@ concept ShareSink = RowSink<S> || DigitSink<S>;
 template <PackedFormat F, ShareSink Sink>
 __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
   const OwnOctets<F> own(s.segments, warp);
+  const detail::Share<F> share{s, own, stage};
   ShareSums found;
   const auto put = [&](uint32_t i, float(&v)[8], float scale) {
     if constexpr (DigitSink<Sink>) {
       detail::put_digits<F>(own, i, v, scale, sink);
     } else {
-      detail::put_split<F>(own, i, v, scale, sink, found.total);
+      found.total += detail::put_split<F>(own, i, v, scale, sink);
     }
   };
   if (!kSparse<F> && own.count() <= 32 * detail::kHeldOctets) {
     float v[detail::kHeldOctets][8];
-    const uint32_t largest = detail::load_octets<F>(s, own, lane_id(), stage, v, found.square);
+    const uint32_t largest = detail::load_octets(share, lane_id(), v, found.square);
     const float scale = detail::scale_of<F, Sink>(largest, found);
 #pragma unroll
     for (uint32_t h = 0; h < detail::kHeldOctets; ++h) {
       if (32 * h < own.count()) put(32 * h + lane_id(), v[h], scale);
     }
   } else {
-    const uint32_t largest = detail::stage_x<F>(s, own, stage, found.square);
+    const uint32_t largest = detail::stage_x(share, found.square);
     const float scale = detail::scale_of<F, Sink>(largest, found);
     __syncwarp();  // a fragment has what other lanes staged
     for (uint32_t begin = 0; begin < own.count(); begin += 32) {

@@ -41,7 +41,7 @@ __device__ __forceinline__ void load_shared_if_equal(uint4& v, uint32_t address,
                : "r"(address), "r"(one), "r"(other));
 }
 
-// ---- stores of 16 bytes ---------------------------------------------------------------------------------------------
+// ---- stores of 16 and of 2 bytes -----------------------------------------------------------------------------------
 __device__ __forceinline__ void store_shared(uint32_t address, float4 v) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
                : "memory");
@@ -49,6 +49,9 @@ __device__ __forceinline__ void store_shared(uint32_t address, float4 v) {
 __device__ __forceinline__ void store_shared(uint32_t address, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
+}
+__device__ __forceinline__ void store_shared_2(uint32_t address, uint16_t v) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
 }
 __device__ __forceinline__ void store_zeros(uint32_t address) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");

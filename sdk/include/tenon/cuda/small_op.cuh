@@ -18,6 +18,7 @@
 
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 
@@ -105,8 +106,11 @@ void record_rows(const SmallOp& spec, const tenon_fop& op, tenon_tid x, tenon_ti
   a.rows = static_cast<uint32_t>(from.dim[0]);
   std::copy(std::begin(op.f), std::end(op.f), a.f);
   std::copy(std::begin(op.i), std::end(op.i), a.i);
-  std::vector<tenon_operand> operands = {
-      {x, TENON_READ}, {y, TENON_WRITE}, {op.live != 0 ? op.live : rec.step(TENON_STEP_LIVE), TENON_READ}};
+  std::vector<tenon_operand> operands =
+      sdk::operands_by(SmallOpOperand::kTensors,
+                       {{SmallOpOperand::kX, x, TENON_READ},
+                        {SmallOpOperand::kY, y, TENON_WRITE},
+                        {SmallOpOperand::kLive, op.live != 0 ? op.live : rec.step(TENON_STEP_LIVE), TENON_READ}});
   for (const tenon_tid t : op.t) {
     if (t == 0) continue;
     if (spec.has_rows) a.stride[a.tensors] = rec.describe(t).stride[0] / 4;
@@ -131,7 +135,7 @@ void record_elements(const SmallOp& spec, const tenon_fop& op, tenon_tid x, teno
 // Returns the sum of a block's values to each of its threads.
 __device__ inline float block_sum(float value) {
   __shared__ float of_warp[kSmallOpThreads / 32];
-  for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(~0u, value, d);
+  value = warp_sum(value);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0;

@@ -44,7 +44,7 @@ inline constexpr uint32_t kGroupThreads = 128;
 
 // A warpgroup has these sums of a panel: 64 packed rows by N rows of x. A warp has 16 packed rows, a
 // lane rows g and g + 8 of them, g = lane / 4.
-template <class F, int N>
+template <PackedFormat F, int N>
 class PanelSums {
  public:
   using Block = TileGemmBlock<F, N>;
@@ -109,7 +109,7 @@ class PanelSums {
   }
   // Makes y of the sums.
   __device__ __forceinline__ void finish(uint32_t panel) {
-    FinishedRows<F, N, N / 8>(b_, numbers_, shared_, 0, N, live_).finish(panel, sum_);
+    FinishedRows<F, N, N / 8>(b_, numbers_, shared_, {0, N, live_}).finish(panel, sum_);
   }
 
   // ---- where a team of pairs shares a panel, each of its pairs finishes some of the rows ----
@@ -136,7 +136,7 @@ class PanelSums {
       for (uint32_t part = 0; part < b_.team && live_ > 0; part += kPartsAtOnce) {
         add_parts<kGroups>(part, group, end, sums);
       }
-      FinishedRows<F, N, kGroups>(b_, numbers_, shared_, 8 * group, 8 * end, live_).finish(panel, sums);
+      FinishedRows<F, N, kGroups>(b_, numbers_, shared_, {8 * group, 8 * end, live_}).finish(panel, sums);
     }
   }
 
@@ -257,7 +257,7 @@ class PanelSums {
 }  // namespace detail
 
 // If kTeams, the panels are so few that each has a team of pairs, all of which finish it.
-template <class F, int N, bool kTeams>
+template <PackedFormat F, int N, bool kTeams>
 __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
     tile_gemm_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ TileGemmPointers p, uint32_t bands) {
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
 }
 
 // This launches a product. It has the members of Matvec; MatvecArgs::prepared is always 1.
-template <class F>
+template <PackedFormat F>
 class TileGemm {
  public:
   static constexpr const char* kName = "tile_gemm";
@@ -358,7 +358,7 @@ class TileGemm {
             .shared_bytes = F::kScaled ? k * sizeof(float) : 0},
            a, p, to);
   }
-  static void multiply(const MatvecArgs& a, const MatvecPointers& p, bool, const Launch& launch) {
+  static void multiply(const MatvecArgs& a, const MatvecPointers& p, BlockSize, const Launch& launch) {
     with_rows(a, [&]<int N>() {
       const TileGemmPointers all{p, launch.scratch<float4>(), launch.zeroed<uint32_t>()};
       const auto kernel = [&] {

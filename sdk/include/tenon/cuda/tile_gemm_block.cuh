@@ -36,9 +36,9 @@ __host__ __device__ inline uint32_t panels_of(uint32_t tiles) {
   return (tiles + kTiles - 1) / kTiles;
 }
 
-template <class F>
+template <PackedFormat F>
 inline constexpr uint32_t kStageSegments = kStageK<F> / F::kSegmentK;
-template <class F>
+template <PackedFormat F>
 inline constexpr uint32_t kTileStageBytes = kStageSegments<F> * F::kSegmentBytes;
 // A warp multiplies a tile. Where a lane has so many sums that a kernel's even share of registers does not hold them,
 // the warpgroup that fills the rings gives up most of its own.
@@ -69,7 +69,7 @@ struct RowNumbers {
   uint16_t scale[kForNorms ? N : 1];  // the upper half of an f32: a row for a norm is multiplied by this power of two
 };
 // A block's shared memory has the stages of weights first, and the rest at the offsets below.
-template <class F, int N>
+template <PackedFormat F, int N>
 struct TileGemmLayout {
   // A block takes all that one of an H100 may have, so neither a small nor a large one (block_size.h) stands beside it.
   static constexpr uint32_t kBytes = (227 << 10) - kTableBytes<F> - (sizeof(RowNumbers<N>) + 127) / 128 * 128;
@@ -150,7 +150,7 @@ struct StageShares {
 };
 
 // This is a block's share of a product, with the rings through which it comes.
-template <class F, int N>
+template <PackedFormat F, int N>
 struct TileGemmBlock {
   using Layout = TileGemmLayout<F, N>;
   static constexpr uint32_t kXBytes = Layout::kXBytes, kWeightBytes = Layout::kWeightBytes;

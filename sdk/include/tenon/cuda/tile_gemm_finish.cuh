@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "tenon/cuda/tile_gemm_rows.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda::detail {
 
@@ -11,7 +12,7 @@ inline constexpr uint32_t kSumBarrier = 1;  // all that multiply meet there
 
 // A warp's sums of a tile by 8 * kGroups rows of a band, from a multiple of eight on. A warp has 16 packed rows, a lane
 // rows g and g + 8 of them, g = lane / 4; of each eight rows of x it has two.
-template <class F, int N, uint32_t kGroups>
+template <PackedFormat F, int N, uint32_t kGroups>
 class FinishedRows {
   static constexpr uint32_t kSums = 4 * kGroups, kRows = 2 * kGroups;  // a lane has so many sums, and rows of x
   static constexpr bool kPassesNorms = RowNumbers<N>::kForNorms, kWhole = kGroups * 8 == N;
@@ -19,16 +20,19 @@ class FinishedRows {
  public:
   using Block = TileGemmBlock<F, N>;
   using Shape = TileGemmShape<N>;
-  // live: so many rows of the band are. end: rows of the band from there on are another block's.
+  // The block finishes rows [first, end) of its band, of which so many are live.
+  struct Rows {
+    uint32_t first, end, live;
+  };
   __device__ __forceinline__ FinishedRows(const Block& b, const NumbersOfRows<F, N>& numbers, RowNumbers<N>& shared,
-                                          uint32_t first, uint32_t end, uint32_t live)
+                                          const Rows& rows)
       : b_(b),
         numbers_(numbers),
         shared_(shared),
         warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // the compiler knows that it is the same in all lanes
-        first_(first),
-        end_(end),
-        live_(min(live, end)) {}
+        first_(rows.first),
+        end_(rows.end),
+        live_(min(rows.live, rows.end)) {}
 
   // Makes y of the sums of a panel: sums of eight rows are [packed row g or g + 8][of the lane's two rows].
   __device__ __forceinline__ void finish(uint32_t panel, float (&sums)[kSums]) {
@@ -171,8 +175,7 @@ class FinishedRows {
         const uint32_t mine = turn * kLaneRows + i;
         float square =
             there ? fmaf(sum(sums, mine, 0), sum(sums, mine, 0), sum(sums, mine, 1) * sum(sums, mine, 1)) : 0;
-#pragma unroll
-        for (uint32_t apart = 4; apart < 32; apart *= 2) square += __shfl_xor_sync(~0U, square, apart);
+        square = column_sum(square);
         if (lane_id() < 4) shared_.square[warp_][(row(mine) - first_) % kAtOnce] = square;
       }
       named_sync(kSumBarrier, Shape::kMultiplying);

@@ -9,7 +9,7 @@
 namespace tenon::cuda::detail {
 
 // This finds the numbers of a band's rows, which all that multiply share.
-template <class F, int N>
+template <PackedFormat F, int N>
 class NumbersOfRows {
  public:
   using Block = TileGemmBlock<F, N>;

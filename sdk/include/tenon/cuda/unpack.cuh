@@ -97,7 +97,7 @@ void run_unpack(const UnpackArgs& a, const Launch& launch) {
 
 // Writes codes in y's order: to (columns, whole segments of k), to_scales f32[columns]. Both keep what is beyond.
 struct UnpackBytesOperand {
-  enum : uint32_t { kTo, kToScales, kWeights, kScales };
+  enum : uint32_t { kTo, kToScales, kWeights, kScales, kCount };
 };
 // A segment is [32 k][lane][4 k][4 bytes of row g, 4 bytes of row g + 8], as in Bytes of group_weights.cuh.
 template <class F>
@@ -150,9 +150,11 @@ UnpackedBytes record_unpack_bytes(const PackedSite& site, tenon_format format, c
                                   sdk::Recorder& rec) {
   const int64_t columns = UnpackedBytes::whole(site.map.columns), k = int64_t{segments_of<F>(site.k)} * F::kSegmentK;
   const UnpackedBytes to{rec.temp(sdk::tensor(format, {columns, k})), rec.temp(sdk::tensor(TENON_F32, {columns}))};
-  // These are in the order of UnpackBytesOperand.
-  const tenon_operand operands[] = {
-      {to.codes, TENON_WRITE}, {to.scales, TENON_WRITE}, {store[0], TENON_READ}, {store[1], TENON_READ}};
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(UnpackBytesOperand::kCount, {{UnpackBytesOperand::kTo, to.codes, TENON_WRITE},
+                                                    {UnpackBytesOperand::kToScales, to.scales, TENON_WRITE},
+                                                    {UnpackBytesOperand::kWeights, store[0], TENON_READ},
+                                                    {UnpackBytesOperand::kScales, store[1], TENON_READ}});
   sdk::OpSpec spec{.name = "unpack_bytes", .operands = operands, .chunks = {}};
   spec.cost.read[kFixedCost] = static_cast<double>(site.weight_bytes);
   spec.cost.written[kFixedCost] = static_cast<double>(site.map.columns * k);

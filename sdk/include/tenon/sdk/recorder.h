@@ -75,6 +75,31 @@ class PresentOperands {
 // These are the terms of a tenon_cost: what an op costs at all, for each row, and for each token that a row attends to.
 enum CostTerm : uint32_t { kFixedCost, kCostPerRow, kCostPerToken };
 
+// Returns an op's operands in the order of its enumeration, each of `count` by the enumerator that its kernel reads it by:
+//
+//   enum Operand { kX, kY, kLive, kOperands };
+//   sdk::operands_by(kOperands, {{kX, x, TENON_READ}, {kY, y, TENON_WRITE}, {kLive, live, TENON_READ}})
+//
+// Throws Failed if one is missing, named twice or none of the enumeration.
+struct NamedOperand {
+  uint32_t at;
+  tenon_tid tensor;
+  uint32_t access;
+};
+inline std::vector<tenon_operand> operands_by(uint32_t count, std::initializer_list<NamedOperand> named) {
+  std::vector<tenon_operand> operands(count);
+  for (const NamedOperand& o : named) {
+    if (o.at >= count || operands[o.at].access != 0) {
+      throw Failed("operand " + std::to_string(o.at) + " of " + std::to_string(count) + " is named twice or unknown");
+    }
+    operands[o.at] = {o.tensor, o.access};
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    if (operands[i].access == 0) throw Failed("operand " + std::to_string(i) + " is missing");
+  }
+  return operands;
+}
+
 // An op needs this beside its arguments; tenon_op explains the fields.
 struct OpSpec {
   const char* name;

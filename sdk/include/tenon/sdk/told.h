@@ -89,25 +89,26 @@ enum DraftPassOperand : uint32_t {
   kPassKvLen,
   kPassOutRow,
   kPassChoiceLive,
-  kPassChoiceRow
+  kPassChoiceRow,
+  kPassOperands
 };
 inline std::vector<tenon_operand> draft_pass_operands(const tenon_draft_pass& to, Recorder& rec) {
-  return {{to.next, TENON_READ},
-          {rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
-          {rec.step(TENON_STEP_LIVE), TENON_READ},
-          {rec.step(TENON_STEP_POS), TENON_READ},
-          {rec.step(TENON_STEP_SLOT), TENON_READ},
-          {rec.step(TENON_STEP_KV_LEN), TENON_READ},
-          {to.live, TENON_WRITE},
-          {to.token, TENON_WRITE},
-          {to.pos, TENON_WRITE},
-          {to.slot, TENON_WRITE},
-          {to.parent, TENON_WRITE},
-          {to.seq_row, TENON_WRITE},
-          {to.kv_len, TENON_WRITE},
-          {to.out_row, TENON_WRITE},
-          {to.choice_live, TENON_WRITE},
-          {to.choice_row, TENON_WRITE}};
+  return operands_by(kPassOperands, {{kPassNext, to.next, TENON_READ},
+                                     {kPassStepToken, rec.step(TENON_STEP_TOKEN), TENON_READ | TENON_WRITE},
+                                     {kPassStepLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                     {kPassStepPos, rec.step(TENON_STEP_POS), TENON_READ},
+                                     {kPassStepSlot, rec.step(TENON_STEP_SLOT), TENON_READ},
+                                     {kPassStepKvLen, rec.step(TENON_STEP_KV_LEN), TENON_READ},
+                                     {kPassLive, to.live, TENON_WRITE},
+                                     {kPassToken, to.token, TENON_WRITE},
+                                     {kPassPos, to.pos, TENON_WRITE},
+                                     {kPassSlot, to.slot, TENON_WRITE},
+                                     {kPassParent, to.parent, TENON_WRITE},
+                                     {kPassSeqRow, to.seq_row, TENON_WRITE},
+                                     {kPassKvLen, to.kv_len, TENON_WRITE},
+                                     {kPassOutRow, to.out_row, TENON_WRITE},
+                                     {kPassChoiceLive, to.choice_live, TENON_WRITE},
+                                     {kPassChoiceRow, to.choice_row, TENON_WRITE}});
 }
 
 // Returns a Longer that begins with a copy of *in. Members for which in->h.size is too small are 0.

@@ -39,10 +39,10 @@ struct CandidateGrid {
 // These are the arguments and operands of an op that reads candidates.
 struct CandidateOp {
   CandidateOp(const tenon_candidates& c, Recorder& r, std::initializer_list<tenon_operand> own)
-      : operands{{c.logits, TENON_READ},
-                 {r.step(TENON_STEP_LIVE), TENON_READ},
-                 {r.step(TENON_STEP_OUT_ROW), TENON_READ},
-                 {r.step(TENON_STEP_SLOT), TENON_READ}} {
+      : operands(operands_by(kOwnOperand, {{kLogits, c.logits, TENON_READ},
+                                           {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                           {kOutRow, r.step(TENON_STEP_OUT_ROW), TENON_READ},
+                                           {kSlot, r.step(TENON_STEP_SLOT), TENON_READ}})) {
     operands.insert(operands.end(), own);
     const bool dense = c.form == TENON_DENSE;
     grid.rows = r.bounds().out_rows;

@@ -75,16 +75,19 @@ void penalize(const CandidateGrid& g, const Part& part, Penalty&& penalty) {
 }
 
 // Counts the step's tokens that survive.
-enum AcceptOperand : uint32_t { kState, kAcceptLive, kAccepted, kSeqSlot, kSeqRow, kToken, kSurvivor };
+enum AcceptOperand : uint32_t { kState, kAcceptLive, kAccepted, kSeqSlot, kSeqRow, kToken, kSurvivor, kAcceptOperands };
 struct AcceptArgs {
   uint32_t seqs, vocab;
 };
 struct AcceptOp {
   AcceptOp(tenon_tid state, Recorder& r)
-      : operands{{state, TENON_READ | TENON_WRITE},         {r.step(TENON_STEP_LIVE), TENON_READ},
-                 {r.step(TENON_STEP_ACCEPTED), TENON_READ}, {r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                 {r.step(TENON_STEP_SEQ_ROW), TENON_READ},  {r.step(TENON_STEP_TOKEN), TENON_READ},
-                 {r.step(TENON_STEP_SURVIVOR), TENON_READ}},
+      : operands(operands_by(kAcceptOperands, {{kState, state, TENON_READ | TENON_WRITE},
+                                               {kAcceptLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                               {kAccepted, r.step(TENON_STEP_ACCEPTED), TENON_READ},
+                                               {kSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                               {kSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                               {kToken, r.step(TENON_STEP_TOKEN), TENON_READ},
+                                               {kSurvivor, r.step(TENON_STEP_SURVIVOR), TENON_READ}})),
         args{r.bounds().seqs, static_cast<uint32_t>(r.describe(state).dim[1] / int64_t{sizeof(uint32_t)})} {
     cost.read[kCostPerRow] = cost.written[kCostPerRow] = sizeof(uint32_t);
     cost.flops[kCostPerRow] = 1;

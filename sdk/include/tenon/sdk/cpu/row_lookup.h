@@ -20,7 +20,7 @@ struct RowLookup {
 
 namespace detail {
 
-enum RowLookupOperand : uint32_t { kRowsY, kRowsIndex, kRowsLive, kRowsStore };
+enum RowLookupOperand : uint32_t { kRowsY, kRowsIndex, kRowsLive, kRowsStore, kRowLookupOperands };
 
 struct RowLookupArgs {
   Isa isa;
@@ -69,10 +69,12 @@ void record_row_lookup(const LinearSite& site, Isa isa, const RowLookup& call, R
   a.mat_rows = m.rows;
   a.row_bytes = m.row_bytes;
   a.y_stride = y.stride[0] / static_cast<int64_t>(sizeof(float));
-  const tenon_operand operands[] = {{call.y, TENON_WRITE},
-                                    {call.index, TENON_READ},
-                                    {rec.step(TENON_STEP_LIVE), TENON_READ},
-                                    {call.store, TENON_READ}};
+  using enum detail::RowLookupOperand;
+  const std::vector<tenon_operand> operands =
+      operands_by(kRowLookupOperands, {{kRowsY, call.y, TENON_WRITE},
+                                       {kRowsIndex, call.index, TENON_READ},
+                                       {kRowsLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                                       {kRowsStore, call.store, TENON_READ}});
   OpSpec spec{.name = "rows", .operands = operands, .chunks = {a.rows}};
   spec.cost.read[kCostPerRow] = static_cast<double>(m.row_bytes);
   spec.cost.written[kCostPerRow] = double{sizeof(float)} * site.k;

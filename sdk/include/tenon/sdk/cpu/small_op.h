@@ -77,8 +77,10 @@ void record_rows(const RowOp& spec, const tenon_fop& op, tenon_tid x, tenon_tid 
   a.rows = static_cast<uint32_t>(from.dim[0]);
   std::copy(std::begin(op.f), std::end(op.f), a.f);
   std::copy(std::begin(op.i), std::end(op.i), a.i);
-  std::vector<tenon_operand> operands = {
-      {x, TENON_READ}, {y, TENON_WRITE}, {op.live != 0 ? op.live : rec.step(TENON_STEP_LIVE), TENON_READ}};
+  std::vector<tenon_operand> operands =
+      operands_by(Row::kTensors, {{Row::kX, x, TENON_READ},
+                                  {Row::kY, y, TENON_WRITE},
+                                  {Row::kLive, op.live != 0 ? op.live : rec.step(TENON_STEP_LIVE), TENON_READ}});
   for (const tenon_tid t : op.t) {
     if (t == 0) continue;
     if (spec.has_rows) a.stride[a.tensors] = rec.describe(t).stride[0] / 4;
