@@ -8,7 +8,7 @@
 
 namespace tenon::serve {
 
-// As force_call(). The format is kHarmony, kQwenCoder, kGlm, kDeepSeek3 or kDeepSeek31.
+// Returns what force_call() does. The format is kHarmony, kQwenCoder, kGlm, kDeepSeek3 or kDeepSeek31.
 ForcedCall force_by_rules(const CallForm& form, const boost::json::array& tools, bool several);
 
 }  // namespace tenon::serve

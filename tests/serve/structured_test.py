@@ -344,7 +344,7 @@ class ForcedCalls(unittest.TestCase):
                 def ask(seed):
                     alone = self.calls(server, tool_choice="required", parallel_tool_calls=False, seed=seed, **fields)
                     return alone, self.calls(server, tool_choice="required", seed=seed, **fields), self.calls(server, **named, seed=seed, **fields)
-                for alone, several, one in in_threads(ask, list(range(12)), 8):
+                for alone, several, one in in_threads(ask, list(range(6)), 6):
                     self.assertEqual((len(alone), [call["name"] for call in one]), (1, ["set"]))
                     if name not in ("deepseek3", "deepseek31"):
                         self.assertEqual(len(several), 1)
