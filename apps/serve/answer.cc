@@ -77,7 +77,7 @@ Answer::Answer(const CompletionRequest& request, AnswerHead head, std::vector<st
   for (size_t i = 0; i < choices_.size() && !prompts_.empty(); ++i) choices_[i].text = prompts_[i / n_];
   for (Choice& choice : choices_) {
     choice.thoughts = ThoughtReader(request.thoughts);
-    if (request.calls != CallFormat::kNone) choice.reader.emplace(request.calls);
+    if (request.calls != CallFormat::kNone) choice.reader.emplace(request.calls, request.parameter_types);
     const std::string begun = choice.thoughts.add(request.answers_begin, false).text;
     if (choice.reader) choice.reader->add(begun, false);
   }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 #include <random>
+#include <utility>
 
 #include "chat_messages.h"
 #include "embeddings.h"
@@ -67,7 +68,7 @@ Abilities abilities_of(const Engine& engine, const Api::Options& options) {
   a.vocab = static_cast<int32_t>(engine.pipeline().model().vocab);
   a.chat_problem = engine.chat_problem();
   a.grammar_problem = engine.grammar_problem();
-  a.calls = call_format_of(engine.chat_template(), engine.tokenizer());
+  a.calls = call_form_of(engine.chat_template(), engine.tokenizer());
   return a;
 }
 
@@ -164,17 +165,25 @@ Thoughts Api::thoughts_of(const Request& request) const {
   }
 }
 
+// A call that is demanded comes after a thought: one that the template's prompt has begun ends where the call begins.
+void Api::end_thought(Request& request) const {
+  std::string& begins = request.chat_options.answer_begins;
+  const std::string call = std::exchange(begins, "");
+  begins = (thoughts_of(request) == Thoughts::kBegun ? "\n</think>\n\n" : "") + call;
+}
+
 Reply Api::complete(const HttpRequest& http, bool chat, const std::function<void()>& wake) {
   CompletionRequest request = parse_completion(parse_object(http.body), chat, abilities_);
   name_client(http, request.prompts);
+  if (!request.answers_begin.empty()) end_thought(request.prompts.front());
   if (request.continuous_usage) {
     for (const Request& one : request.prompts) request.prompt_sizes.push_back(engine_.prompt_tokens(one).size());
   }
   if (chat) request.thoughts = thoughts_of(request.prompts.front());
   for (Request& one : request.prompts) {
     one.shown = thought_tokens(request.thoughts, engine_.tokenizer());
-    const std::vector<int32_t> calls = call_tokens(request.calls, engine_.tokenizer());
-    one.shown.insert(one.shown.end(), calls.begin(), calls.end());
+    if (request.calls == CallFormat::kNone) continue;
+    for (const auto& [mark, token] : abilities_.calls.tokens) one.shown.push_back(token);
   }
   AnswerHead head;
   head.id = std::string(chat ? "chatcmpl-" : "cmpl-") + id_prefix_ + "-" + std::to_string(++serial_);
@@ -236,7 +245,8 @@ HttpResponse Api::tokenize(const std::string& body) const {
     if (engine_.chat_template() == nullptr) fields.fail("messages", engine_.chat_problem());
     ChatOptions options;
     options.generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
-    ids = engine_.chat_template()->encode(tokenizer, parse_messages(fields, "messages"), options);
+    const auto messages = parse_messages(fields, "messages", abilities_.calls.text_arguments);
+    ids = engine_.chat_template()->encode(tokenizer, messages, options);
     fields.only("add_special_tokens", {false});
   }
   const bool strings = fields.boolean("return_token_strs").value_or(false);

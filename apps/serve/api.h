@@ -49,6 +49,7 @@ class Api {
   size_t key_of(const std::string& authorization) const;
   // Returns how the model writes its thoughts in the answer to a conversation.
   Thoughts thoughts_of(const Request& request) const;
+  void end_thought(Request& request) const;
   // Says whose requests these are, for schedulers that take turns between clients.
   void name_client(const HttpRequest& http, std::vector<Request>& requests) const;
   HttpResponse models(const std::string& path) const;

@@ -21,9 +21,9 @@ std::string read_content(const boost::json::value* value, const Fields& message)
   return text;
 }
 
-// Reads the calls of an assistant's message as chat templates want them: their arguments are an object, which OpenAI's
-// interface writes as a text.
-boost::json::array read_calls(const boost::json::value& value, const Fields& message) {
+// Reads the calls of an assistant's message as chat templates want them: for most their arguments are an object, which
+// OpenAI's interface writes as a text.
+boost::json::array read_calls(const boost::json::value& value, const Fields& message, bool text_arguments) {
   if (!value.is_array()) message.fail("tool_calls", "it is not a list of calls");
   boost::json::array calls;
   for (const boost::json::value& one : value.get_array()) {
@@ -44,13 +44,14 @@ boost::json::array read_calls(const boost::json::value& value, const Fields& mes
     if (error || !arguments.is_object()) named.fail("arguments", "it is not the text of a JSON object");
     named.finish();
     call.finish();
+    if (text_arguments) arguments = boost::json::value(boost::json::serialize(arguments));
     boost::json::object function_out = {{"name", name}, {"arguments", std::move(arguments)}};
     calls.push_back(boost::json::object{{"id", id}, {"type", "function"}, {"function", std::move(function_out)}});
   }
   return calls;
 }
 
-ChatMessage read_message(Fields& message) {
+ChatMessage read_message(Fields& message, bool text_arguments) {
   ChatMessage out;
   boost::json::object more;
   out.role = message.text("role").value_or("");
@@ -64,7 +65,7 @@ ChatMessage read_message(Fields& message) {
     if (const auto id = message.text("tool_call_id")) more["tool_call_id"] = *id;
   }
   const boost::json::value* calls = out.role == "assistant" ? message.find("tool_calls") : nullptr;
-  if (calls != nullptr) more["tool_calls"] = read_calls(*calls, message);
+  if (calls != nullptr) more["tool_calls"] = read_calls(*calls, message, text_arguments);
   const boost::json::value* content = message.find("content");
   // A message of calls alone has an empty text, since templates look into the content of every message.
   if (content != nullptr || calls == nullptr) out.content = read_content(content, message);
@@ -79,7 +80,7 @@ ChatMessage read_message(Fields& message) {
 
 }  // namespace
 
-std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field) {
+std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field, bool text_arguments) {
   const boost::json::value* value = fields.find(field);
   if (value == nullptr) fields.fail(field, "it is missing");
   if (!value->is_array() || value->get_array().empty()) fields.fail(field, "it is not a list of messages");
@@ -88,7 +89,7 @@ std::vector<ChatMessage> parse_messages(Fields& fields, std::string_view field) 
     const std::string at = std::string(field) + "[" + std::to_string(messages.size()) + "]";
     if (!one.is_object()) fields.fail(at, "it is not an object");
     Fields message(one.get_object(), at + ".");
-    messages.push_back(read_message(message));
+    messages.push_back(read_message(message, text_arguments));
   }
   return messages;
 }

@@ -135,19 +135,10 @@ boost::json::array tools_of(const Fields& fields, const boost::json::array& tool
   return wanted;
 }
 
-// In gpt-oss's form the prompt has the name of the function that is called.
-void check_named(const Fields& fields, const boost::json::array& wanted) {
-  if (wanted.size() > 1) {
-    fields.fail("tool_choice", "the model can be made to call one function, and not one of several; name it",
-                "unsupported_value");
-  }
-  const auto& name = wanted.front().at("function").at("name").get_string();
-  if (name.find_first_of(" \t\r\n<") != std::string::npos) fields.fail("tools", "a function's name has blanks or <");
-}
-
 // The answer is a call: its prompt ends with the beginning of one, and a grammar has the rest.
 void force(const Fields& fields, const Abilities& abilities, const ForcedCall& call, CompletionRequest& out,
            Request& request) {
+  if (!call.problem.empty()) fields.fail("tools", call.problem, "unsupported_value");
   if (!abilities.grammar_problem.empty()) {
     fields.fail("tool_choice", abilities.grammar_problem, "unsupported_parameter");
   }
@@ -172,19 +163,21 @@ void read_tools(Fields& fields, const Abilities& abilities, CompletionRequest& o
   }
   check_tools(fields, tools->get_array());
   if (choice.none) return;
-  if (abilities.calls == CallFormat::kNone) {
+  const CallForm& form = abilities.calls;
+  if (form.format == CallFormat::kNone) {
     fields.fail("tools",
                 "the model's chat template writes no calls of tools in a form that is known here: "
                 "<tool_call>{\"name\", \"arguments\"}</tool_call>, [TOOL_CALLS][{\"name\", \"arguments\"}], "
-                "{\"name\", \"parameters\"} or <|channel|>commentary to=functions.",
+                "{\"name\", \"parameters\"}, <|channel|>commentary to=functions., <tool_call><function=, "
+                "<tool_call>NAME<arg_key> or <｜tool▁calls▁begin｜>",
                 "unsupported_parameter");
   }
   request.chat_options.tools = boost::json::serialize(*tools);
-  out.calls = abilities.calls;
+  out.calls = form.format;
+  out.parameter_types = std::make_shared<const ParameterTypes>(tools->get_array());
   if (!choice.forced) return;
   const boost::json::array wanted = tools_of(fields, tools->get_array(), choice);
-  if (abilities.calls == CallFormat::kHarmony) check_named(fields, wanted);
-  force(fields, abilities, force_call(abilities.calls, wanted, several && choice.name.empty()), out, request);
+  force(fields, abilities, force_call(form, wanted, several && choice.name.empty()), out, request);
 }
 
 // Reads the fields that both interfaces share and that nothing else reads or refuses.
@@ -306,14 +299,14 @@ CompletionRequest parse_completion(const boost::json::object& body, bool chat, c
   Fields fields(body);
   Request request = read_request(fields, out, abilities);
   if (chat) {
-    request.chat = parse_messages(fields, "messages");
+    request.chat = parse_messages(fields, "messages", abilities.calls.text_arguments);
     if (!abilities.chat_problem.empty())
       fields.fail("messages", abilities.chat_problem + "; /v1/completions continues plain text");
     fields.only("modalities", {boost::json::value(boost::json::array{"text"})});
     fields.only("add_generation_prompt", {true});
     fields.only("continue_final_message", {false});
     fields.only("echo", {false});
-    if (out.grammar) out.answers_begin = request.chat_options.answer_begins = final_begin(abilities.calls);
+    if (out.grammar) out.answers_begin = request.chat_options.answer_begins = final_begin(abilities.calls.format);
     read_tools(fields, abilities, out, request);
     out.hides_thoughts = !fields.boolean("include_reasoning").value_or(true);
     if (const boost::json::value* variables = fields.find("chat_template_kwargs")) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,25 +20,26 @@ struct Abilities {
   std::vector<std::string> models;  // the names that it goes by; at least one
   SamplerChain chain;
   int32_t vocab = 0;
-  std::string chat_problem;              // why the model cannot chat; "" = it can
-  std::string grammar_problem;           // why no request can have a grammar; "" if one can
-  CallFormat calls = CallFormat::kNone;  // the model calls tools in this form
-  uint32_t most_choices = 128;           // answers of one HTTP request
-  uint32_t most_inputs = 2048;           // one HTTP request may embed so many texts
-  uint32_t width = 0;                    // numbers of an embedding
-  bool users = false;                    // the field `user` says who the client is, among those of one key
+  std::string chat_problem;     // why the model cannot chat; "" = it can
+  std::string grammar_problem;  // why no request can have a grammar; "" if one can
+  CallForm calls;               // the model calls tools in this form
+  uint32_t most_choices = 128;  // answers of one HTTP request
+  uint32_t most_inputs = 2048;  // one HTTP request may embed so many texts
+  uint32_t width = 0;           // numbers of an embedding
+  bool users = false;           // the field `user` says who the client is, among those of one key
 };
 
 struct CompletionRequest {
   bool chat = false;
   bool stream = false, include_usage = false;
-  bool continuous_usage = false;         // every chunk has the usage so far
-  bool echo = false;                     // completions: the prompt stands before the text
-  bool logprobs = false;                 // are wanted, with request.top_logprobs of the likeliest
-  CallFormat calls = CallFormat::kNone;  // the form of the calls that are looked for in the answers
-  std::string answers_begin;             // the prompts end so; whoever reads the answers reads it too
-  bool hides_thoughts = false;           // what the model thinks before it answers is left out
-  Thoughts thoughts = Thoughts::kNone;   // the answers may have these; whoever has the chat template fills it
+  bool continuous_usage = false;                          // every chunk has the usage so far
+  bool echo = false;                                      // completions: the prompt stands before the text
+  bool logprobs = false;                                  // are wanted, with request.top_logprobs of the likeliest
+  CallFormat calls = CallFormat::kNone;                   // the form of the calls that are looked for in the answers
+  std::shared_ptr<const ParameterTypes> parameter_types;  // of the tools that may be called, if calls are looked for
+  std::string answers_begin;                              // the prompts end so; whoever reads the answers reads it too
+  bool hides_thoughts = false;                            // what the model thinks before it answers is left out
+  Thoughts thoughts = Thoughts::kNone;  // the answers may have these; whoever has the chat template fills it
   uint32_t n = 1;
   // Each has its prompt, conversation or tokens, and is answered n times. What is the same for all is in each.
   std::vector<Request> prompts;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "call_rules.h"
+
 namespace tenon::serve {
 namespace {
 
@@ -25,14 +27,6 @@ void move_references(json::value& schema, const std::string& place) {
   }
 }
 
-// Returns the schema of a tool's arguments, as it stands at `place`, a JSON pointer.
-json::value schema_of_arguments(const json::object& function, const std::string& place) {
-  const json::value* stated = function.if_contains("parameters");
-  json::value schema = stated != nullptr && !stated->is_null() ? *stated : json::object{{"type", "object"}};
-  move_references(schema, place);
-  return schema;
-}
-
 json::object schema_of_call(const json::object& function, const std::string& arguments_name, const std::string& place) {
   return {{"type", "object"},
           {"properties", {{"name", {{"const", function.at("name")}}}, {arguments_name, {{"$ref", "#" + place}}}}},
@@ -46,17 +40,17 @@ std::string final_begin(CallFormat format) {
   return format == CallFormat::kHarmony ? "<|channel|>final<|message|>" : "";
 }
 
-ForcedCall force_call(CallFormat format, const json::array& tools, bool several) {
-  ForcedCall forced;
-  forced.grammar.form = GrammarForm::kJsonSchema;
-  forced.grammar.closed = true;
-  if (format == CallFormat::kHarmony) {
-    const json::object& function = tools.front().at("function").get_object();
-    forced.begins = "<|channel|>commentary to=functions." + std::string(function.at("name").get_string()) +
-                    " <|constrain|>json<|message|>";
-    forced.grammar.text = json::serialize(schema_of_arguments(function, ""));
-    return forced;
-  }
+json::value schema_of_arguments(const json::object& function, const std::string& place) {
+  const json::value* stated = function.if_contains("parameters");
+  json::value schema = stated != nullptr && !stated->is_null() ? *stated : json::object{{"type", "object"}};
+  if (!place.empty()) move_references(schema, place);
+  return schema;
+}
+
+namespace {
+
+// Calls in the forms of Hermes, Mistral and Llama are JSON as a whole.
+ForcedCall force_by_schema(CallFormat format, const json::array& tools, bool several) {
   const bool list = format == CallFormat::kMistral;
   const std::string arguments_name = format == CallFormat::kLlama ? "parameters" : "arguments";
   json::object schema, arguments;
@@ -74,9 +68,37 @@ ForcedCall force_call(CallFormat format, const json::array& tools, bool several)
     schema["anyOf"] = std::move(calls);
   }
   schema["$defs"] = std::move(arguments);
-  forced.begins = call_begin(format);
-  forced.grammar.text = json::serialize(schema);
+  ForcedCall forced;
+  if (format == CallFormat::kMistral) forced.begins = "[TOOL_CALLS]";
+  if (format == CallFormat::kHermes) forced.begins = "<tool_call>\n";
+  forced.grammar = {GrammarForm::kJsonSchema, json::serialize(schema), true};
   return forced;
+}
+
+// The prompt has the function's name already.
+ForcedCall force_in_channel(const json::object& function) {
+  const std::string name(function.at("name").get_string());
+  ForcedCall forced;
+  if (!is_plain_name(name)) forced.problem = "the function \"" + name + "\" has blanks, <, > or { in its name";
+  forced.begins = "<|channel|>commentary to=functions." + name + " <|constrain|>json<|message|>";
+  forced.grammar = {GrammarForm::kJsonSchema, json::serialize(schema_of_arguments(function, "")), true};
+  return forced;
+}
+
+}  // namespace
+
+ForcedCall force_call(const CallForm& form, const json::array& tools, bool several) {
+  switch (form.format) {
+    case CallFormat::kHermes:
+    case CallFormat::kMistral:
+    case CallFormat::kLlama:
+      return force_by_schema(form.format, tools, several);
+    case CallFormat::kHarmony:
+      if (tools.size() == 1) return force_in_channel(tools.front().at("function").get_object());
+      return force_by_rules(form, tools, several);
+    default:
+      return force_by_rules(form, tools, several);
+  }
 }
 
 }  // namespace tenon::serve

@@ -2,8 +2,6 @@
 // EBNF and "json_object" a schema that every object matches; all others are handed to the engine as they were stated.
 #include "grammar_fields.h"
 
-#include <array>
-
 namespace tenon::serve {
 namespace {
 
@@ -104,21 +102,25 @@ void read_structured_outputs(Fields& fields, Stated& stated) {
 
 }  // namespace
 
+std::string quoted_in_rules(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < ' ') {
+      quoted += std::string("\\x") + kDigits[byte >> 4U] + kDigits[byte & 15U];
+    } else {
+      if (c == '"' || c == '\\') quoted += '\\';
+      quoted += c;
+    }
+  }
+  return quoted + '"';
+}
+
 std::string grammar_of_choices(const std::vector<std::string>& choices) {
-  constexpr std::array kDigits = {'0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'};
   std::string rules = "root ::=";
   for (const std::string& choice : choices) {
-    rules += rules.ends_with('=') ? " \"" : " | \"";
-    for (const char c : choice) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (byte < ' ') {
-        rules += std::string("\\x") + kDigits[byte >> 4U] + kDigits[byte & 15U];
-      } else {
-        if (c == '"' || c == '\\') rules += '\\';
-        rules += c;
-      }
-    }
-    rules += '"';
+    rules += (rules.ends_with('=') ? " " : " | ") + quoted_in_rules(choice);
   }
   return rules + "\n";
 }

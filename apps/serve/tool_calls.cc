@@ -1,6 +1,6 @@
-// CallReader takes an answer piece by piece and holds back what may belong to a call. A call in Hermes's form or in
-// gpt-oss's is handed on at its end mark, those of Mistral and Llama at the end of the answer, since only then is their
-// JSON known to be whole. What turns out to be no call is text again.
+// CallReader takes an answer piece by piece and holds back what may belong to a call. A call that stands between marks
+// is handed on at its end mark, those of Mistral and Llama at the end of the answer, since only then is their JSON
+// known to be whole. What turns out to be no call is text again.
 #include "tool_calls.h"
 
 #include <algorithm>
@@ -16,9 +16,8 @@ namespace {
 namespace json = boost::json;
 
 constexpr std::string_view kBlanks = " \t\r\n";
-constexpr std::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>", kMistralBegin = "[TOOL_CALLS]";
-constexpr std::string_view kHarmonyBegin = "<|start|>", kHarmonyMessage = "<|message|>", kHarmonyEnd = "<|end|>";
-constexpr std::string_view kHarmonyFunction = "to=functions.";
+constexpr std::string_view kToolCall = "<tool_call>", kToolCallEnd = "</tool_call>", kMistralBegin = "[TOOL_CALLS]";
+constexpr std::string_view kHarmonyBegin = "<|start|>", kHarmonyEnd = "<|end|>";
 
 std::string without_blanks(std::string_view text) {
   std::string result;
@@ -28,77 +27,78 @@ std::string without_blanks(std::string_view text) {
   return result;
 }
 
-std::optional<ToolCall> call_of(const json::value& value, const char* arguments_name) {
-  const json::object* object = value.if_object();
-  if (object == nullptr) return std::nullopt;
-  const json::value *name = object->if_contains("name"), *arguments = object->if_contains(arguments_name);
-  if (name == nullptr || !name->is_string() || name->get_string().empty()) return std::nullopt;
-  if (arguments == nullptr || !arguments->is_object()) return std::nullopt;
-  return ToolCall{std::string(name->get_string()), json::serialize(*arguments)};
-}
-
 json::value parsed(std::string_view text) {
   json::error_code error;
   json::value value = json::parse(text, error);
   return error ? json::value() : value;
 }
 
-std::optional<ToolCall> hermes_call(std::string_view text) {
-  return call_of(parsed(text), "arguments");
+// Says whether a text may be the beginning of a longer mark.
+bool begins(std::string_view text, std::string_view mark) {
+  return text.size() < mark.size() && mark.starts_with(text);
 }
 
-// Takes a header that names a function, <|message|> and the arguments.
-std::optional<ToolCall> harmony_call(std::string_view text) {
-  const size_t function = text.find(kHarmonyFunction), message = text.find(kHarmonyMessage);
-  if (message == std::string_view::npos || function > message) return std::nullopt;
-  const std::string_view named = text.substr(function + kHarmonyFunction.size());
-  const std::string_view name = named.substr(0, named.find_first_of(" \t\r\n<"));
-  const json::value arguments = parsed(text.substr(message + kHarmonyMessage.size()));
-  if (name.empty() || !arguments.is_object()) return std::nullopt;
-  return ToolCall{std::string(name), json::serialize(arguments)};
-}
-
-}  // namespace
-
-CallFormat call_format_of(const ChatTemplate* chat, const Tokenizer& tokenizer) {
-  if (chat == nullptr) return CallFormat::kNone;
+// Returns what a template makes of a call with these arguments, from the question before it on and without blanks; ""
+// if it refuses such a conversation.
+std::string written_call(const ChatTemplate& chat, const Tokenizer& tokenizer, const std::string& arguments) {
   constexpr std::string_view kQuestion = "a question that a tool answers";
-  const std::vector<ChatMessage> messages = {{"user", std::string(kQuestion), ""},
-                                             {"assistant", "",
-                                              R"({"tool_calls": [{"id": "abcdefghi", "type": "function",
-                                            "function": {"name": "probe", "arguments": {"a": 1}}}]})"}};
+  const std::vector<ChatMessage> messages = {
+      {"user", std::string(kQuestion), ""},
+      {"assistant", "",
+       R"({"tool_calls": [{"id": "abcdefghi", "type": "function", "function": {"name": "probe", "arguments": )" +
+           arguments + "}}]}"}};
   ChatOptions options;
   options.tools = R"([{"type": "function", "function": {"name": "probe", "description": "a tool",
       "parameters": {"type": "object", "properties": {"a": {"type": "integer", "description": "a number"}}}}}])";
   options.generation_prompt = false;
-  std::string text;
   try {
-    text = chat->render(tokenizer, messages, options);
-  } catch (const Error&) {  // It refuses such conversations.
-    return CallFormat::kNone;
+    const std::string text = chat.render(tokenizer, messages, options);
+    const size_t question = text.rfind(kQuestion);
+    return question == std::string::npos ? "" : without_blanks(std::string_view(text).substr(question));
+  } catch (const Error&) {
+    return "";
   }
-  const size_t question = text.rfind(kQuestion);
-  if (question == std::string::npos) return CallFormat::kNone;
-  const std::string written = without_blanks(std::string_view(text).substr(question));
-  const auto has = [&](const char* call) { return written.find(call) != std::string::npos; };
-  if (has(R"(<tool_call>{"name":"probe","arguments":{"a":1}}</tool_call>)")) return CallFormat::kHermes;
-  if (has(R"([TOOL_CALLS][{"name":"probe","arguments":{"a":1})")) return CallFormat::kMistral;
-  if (has(R"({"name":"probe","parameters":{"a":1}})")) return CallFormat::kLlama;
-  if (has("to=functions.probe<|channel|>commentary") && has(R"(<|message|>{"a":1}<|call|>)")) {
-    return CallFormat::kHarmony;
+}
+
+CallFormat format_of(const std::string& written) {
+  struct Form {
+    CallFormat format;
+    std::vector<std::string_view> parts;  // all of them are in what is written
+  };
+  static const std::vector<Form> kForms = {
+      {CallFormat::kHermes, {R"(<tool_call>{"name":"probe","arguments":{"a":1}}</tool_call>)"}},
+      {CallFormat::kMistral, {R"([TOOL_CALLS][{"name":"probe","arguments":{"a":1})"}},
+      {CallFormat::kLlama, {R"({"name":"probe","parameters":{"a":1}})"}},
+      {CallFormat::kHarmony, {"to=functions.probe<|channel|>commentary", R"(<|message|>{"a":1}<|call|>)"}},
+      {CallFormat::kQwenCoder, {"<tool_call><function=probe><parameter=a>1</parameter></function></tool_call>"}},
+      {CallFormat::kGlm, {"<tool_call>probe<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>"}},
+      {CallFormat::kDeepSeek3,
+       {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>probe```json{\"a\":1}```<"
+        "｜tool▁call▁end｜>"}},
+      {CallFormat::kDeepSeek31,
+       {"<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>probe<｜tool▁sep｜>{\"a\":1}<｜tool▁call▁end｜>"}}};
+  for (const Form& form : kForms) {
+    const auto has = [&](std::string_view part) { return written.find(part) != std::string::npos; };
+    if (std::all_of(form.parts.begin(), form.parts.end(), has)) return form.format;
   }
   return CallFormat::kNone;
 }
 
-std::vector<int32_t> call_tokens(CallFormat format, const Tokenizer& tokenizer) {
-  if (format != CallFormat::kHermes && format != CallFormat::kMistral) return {};
-  const std::optional<int32_t> id = tokenizer.find(format == CallFormat::kHermes ? kHermesBegin : kMistralBegin);
-  return id && tokenizer.is_control(*id) ? std::vector{*id} : std::vector<int32_t>{};
-}
+}  // namespace
 
-std::string call_begin(CallFormat format) {
-  if (format == CallFormat::kMistral) return std::string(kMistralBegin);
-  return format == CallFormat::kHermes ? std::string(kHermesBegin) + "\n" : "";
+CallForm call_form_of(const ChatTemplate* chat, const Tokenizer& tokenizer) {
+  CallForm form;
+  if (chat == nullptr) return form;
+  form.format = format_of(written_call(*chat, tokenizer, R"({"a": 1})"));
+  if (form.format == CallFormat::kNone) {
+    form.format = format_of(written_call(*chat, tokenizer, R"("{\"a\": 1}")"));
+    form.text_arguments = form.format != CallFormat::kNone;
+  }
+  for (const std::string_view mark : call_marks(form.format)) {
+    const std::optional<int32_t> id = tokenizer.find(mark);
+    if (id && tokenizer.is_control(*id)) form.tokens.emplace(mark, *id);
+  }
+  return form;
 }
 
 CallReader::Piece CallReader::add(std::string_view text, bool last) {
@@ -108,10 +108,16 @@ CallReader::Piece CallReader::add(std::string_view text, bool last) {
     case CallFormat::kNone:
       break;
     case CallFormat::kHermes:
-      read_marked(piece, last, {kHermesBegin, kHermesEnd, hermes_call});
+    case CallFormat::kQwenCoder:
+    case CallFormat::kGlm:
+      read_marked(piece, last, {kToolCall, kToolCallEnd});
       break;
     case CallFormat::kHarmony:
-      read_marked(piece, last, {kHarmonyBegin, kHarmonyEnd, harmony_call});
+      read_marked(piece, last, {kHarmonyBegin, kHarmonyEnd});
+      break;
+    case CallFormat::kDeepSeek3:
+    case CallFormat::kDeepSeek31:
+      read_deepseek(piece, last);
       break;
     case CallFormat::kMistral:
       read_mistral(piece, last);
@@ -145,25 +151,60 @@ bool CallReader::skip_to(std::string_view marker, Piece& piece) {
   return at != std::string::npos;
 }
 
-void CallReader::read_marked(Piece& piece, bool last, const Marks& marks) {
-  while (inside_ || skip_to(marks.begin, piece)) {
-    inside_ = true;
+bool CallReader::read_one(Piece& piece, bool last, size_t begin, const Marks& marks) {
+  const size_t first = begin + marks.begin.size();
+  looked_at_ = std::max(looked_at_, first);
+  while (true) {
     const size_t end = waiting_.find(marks.end, looked_at_);
     // Models may leave out the end of the last call.
     if (end == std::string::npos && !last) {
-      looked_at_ = waiting_.size() - std::min(waiting_.size(), marks.end.size() - 1);
-      return;
+      looked_at_ = std::max(first, waiting_.size() - std::min(waiting_.size(), marks.end.size() - 1));
+      return false;
     }
-    looked_at_ = 0;
-    const size_t begin = marks.begin.size(), stop = std::min(end, waiting_.size());
-    const auto call = marks.call(std::string_view(waiting_).substr(begin, stop - begin));
+    const size_t stop = std::min(end, waiting_.size());
+    CallText read = read_call(format_, std::string_view(waiting_).substr(first, stop - first), types_.get());
+    // Of this form only the end mark says that a call is whole.
+    if (end == std::string::npos && format_ == CallFormat::kGlm) read = {};
+    if (read.is == CallText::Is::kOpen && end != std::string::npos) {
+      looked_at_ = end + marks.end.size();
+      continue;
+    }
     const size_t used = std::min(stop + marks.end.size(), waiting_.size());
-    if (call) {
-      piece.calls.push_back(*call);
+    if (read.is == CallText::Is::kCall) {
+      piece.calls.push_back(std::move(read.call));
       called_ = true;
     } else {
       piece.text.append(waiting_, 0, used);
     }
+    waiting_.erase(0, used);
+    looked_at_ = 0;
+    return true;
+  }
+}
+
+void CallReader::read_marked(Piece& piece, bool last, const Marks& marks) {
+  while (inside_ || skip_to(marks.begin, piece)) {
+    inside_ = true;
+    if (!read_one(piece, last, 0, marks)) return;
+    inside_ = false;
+  }
+}
+
+// The marks of the list are left out with its first call and after a call. Blanks stand between calls.
+void CallReader::read_deepseek(Piece& piece, bool last) {
+  while (inside_ || skip_to(kCallsBegin, piece)) {
+    if (!inside_) called_ = false;
+    inside_ = true;
+    const size_t begun = waiting_.starts_with(kCallsBegin) ? kCallsBegin.size() : 0;
+    const size_t next = std::min(waiting_.find_first_not_of(kBlanks, begun), waiting_.size());
+    const std::string_view rest = std::string_view(waiting_).substr(next);
+    if (rest.starts_with(kCallBegin)) {
+      if (!read_one(piece, last, next, {kCallBegin, kCallEnd})) return;
+      continue;
+    }
+    if (!last && (begins(rest, kCallBegin) || begins(rest, kCallsEnd))) return;
+    const size_t used = rest.starts_with(kCallsEnd) ? next + kCallsEnd.size() : begun;
+    if (!called_) piece.text.append(waiting_, 0, used);
     waiting_.erase(0, used);
     inside_ = false;
   }

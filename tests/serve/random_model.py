@@ -17,7 +17,7 @@ def alphabet():
     return {**{b: chr(b) for b in visible}, **{b: chr(256 + i) for i, b in enumerate(others)}}
 
 
-def tokenizer():
+def tokenizer(marks=()):
     letters = alphabet()
     vocab = {"<s>": 0, "</s>": 1, **{letters[b]: 2 + b for b in range(256)}}
     merges = []
@@ -27,10 +27,14 @@ def tokenizer():
             if text[:i + 1] not in vocab:
                 vocab[text[:i + 1]] = len(vocab)
                 merges.append([text[:i], text[i]])
-    special = [{"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-                "special": True} for name, i in [("<s>", 0), ("</s>", 1)]]
+    special = [("<s>", 0), ("</s>", 1)]
+    for name in marks:
+        vocab[name] = len(vocab)
+        special.append((name, vocab[name]))
+    added = [{"id": i, "content": name, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+                "special": True} for name, i in special]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": special, "normalizer": None,
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": None,
             "pre_tokenizer": level, "post_processor": None, "decoder": level,
             "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
                       "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
@@ -56,11 +60,12 @@ def write_weights(path, shapes, seed):
                                    *(1.0 if norm else source.gauss(0, 0.2) for _ in range((end - first) // 4))))
 
 
-def make_random_model(source, folder, seed=1):
+def make_random_model(source, folder, seed=1, marks=()):
+    """Returns its folder and its vocabulary. `marks` are control tokens that it has beside those that begin and end a text."""
     path = pathlib.Path(folder) / "random"
     path.mkdir()
     config = json.loads((pathlib.Path(source) / "tests/golden/data/tiny-gqa-untied/config.json").read_text())
-    tokens = tokenizer()
+    tokens = tokenizer(marks)
     vocab = len(tokens["model"]["vocab"])
     config.update(vocab_size=vocab + 5, max_position_embeddings=8192)  # some rows have no token
     width, inner, kv = config["hidden_size"], config["intermediate_size"], config["num_key_value_heads"] * config["head_dim"]

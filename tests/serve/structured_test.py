@@ -11,7 +11,7 @@ import threading
 import time
 import unittest
 
-from call_templates import CALLS, CHANNELS, THINKS, set_call_template, set_template
+from call_templates import CALLS, CHANNELS, MARKS, THINKS, set_call_template, set_template
 from random_model import make_random_model
 from schemas import Schemas
 from server import Server, in_threads
@@ -137,6 +137,42 @@ class Structured(unittest.TestCase):
         self.assertEqual(answers({}), {'{"a": 1}'})
         self.assertTrue(any(text.startswith('{"a": 1, "') for text in answers({"strict": False})))
 
+    def test_rules_with_schemas(self):
+        rules = 'root ::= "<" name ">" value "</x>"\nname ::= %json {"enum": ["a", "b"]}\nvalue ::= %text </x> SCHEMA\n'
+        ends = {str(VOCAB[c]): bias for c, bias in [("<", 13), ("/", 13), ("x", 12), (">", 14)]}  # likelier than the rest
+        for schema, pattern in [('{"type": "string"}', r"[\s\S]*"), ('{"type": "string", "minLength": 5}', r"[\s\S]{5,}"), ('{"const": "</y>"}', "</y>"),
+                                ('{"enum": ["", "1\\n2", "\\"", "größe"]}', '|1\n2|"|größe'), ('{"type": "string", "maxLength": 3}', "[^<]{0,3}"),
+                                ('{"type": "string", "pattern": "a+b?"}', "a+b?"), ('{"type": "string", "format": "time"}', r"\d\d:\d\d:.*"),
+                                ('{"type": "string", "format": "path", "maxLength": 2}', "[^<]{0,2}")]:
+            finishes = set()
+            for seed in range(12):
+                text, finish = self.text(guided_grammar=rules.replace("SCHEMA", schema), seed=seed, logit_bias=ends, max_tokens=800)
+                finishes.add(finish)
+                if finish == "stop":
+                    self.assertRegex(text, rf'\A<"[ab]">(?:{pattern})</x>\Z', schema)
+                    self.assertEqual(text.count("</x>"), 1)
+            self.assertIn("stop", finishes, schema)
+        for schema, part in [("3", "schema"), ('{"type": "integer"}', "texts alone"), ('{"enum": ["a", 1]}', "no text"), ('{"const": "a</x>"}', "</x>"),
+                             ('{"type": "string", "minLength": 3, "maxLength": 2}', "maxLength"), ('{"type": "string", "minLength": -1}', "length"),
+                             ('{"type": "string", "format": "date", "maxLength": 2}', "format"), ('{"not": {}}', "not"), ("{", "no JSON")]:
+            self.assertIn(part, self.refused("guided_grammar", guided_grammar=rules.replace("SCHEMA", schema)))
+        for rules, part in [('root ::= %text xx {"type": "string"}', "xx"), ('root ::= %json {"type": "nothing"}', "rule root"), ("root ::= %jsn {}", "%"),
+                            ('root ::= Token(3) TagDispatch(("a", b))\nb ::= "c"', "TagDispatch"), ("root ::= Token(99999)", "99999")]:
+            self.assertIn(part, self.refused("guided_grammar", guided_grammar=rules))
+
+    def test_rules_name_control_tokens(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, vocab = make_random_model(SOURCE, folder, marks=["<|a|>", "<|b|>"])
+            with Server(TENON, model, OPTIONS) as server:
+                for seed in range(6):
+                    form = f'root ::= "x" Token({vocab["<|a|>"]}) [^y]{{3}} Token({vocab["<|b|>"]}, {vocab["y"]}) "z"'
+                    choice = server.complete("Once", guided_grammar=form, seed=seed, temperature=2.0, top_k=-1, top_p=1, logprobs=0)["choices"][0]
+                    tokens = choice["logprobs"]["tokens"]
+                    self.assertEqual((tokens[1], choice["finish_reason"]), ("<|a|>", "stop"), choice)
+                    self.assertIn(tokens[-2], ["<|b|>", "y"])
+                    self.assertEqual(tokens.count("<|a|>") + tokens.count("<|b|>") + tokens.count("y"), 2, choice)
+                    self.assertNotIn("<|", choice["text"])
+
     def test_n_and_stops_and_logprobs(self):
         answer = self.server.complete("Once", guided_regex="[ab]{40}", n=3, seed=2, logprobs=1)
         texts = [c["text"] for c in answer["choices"]]
@@ -255,14 +291,24 @@ class ForcedCalls(unittest.TestCase):
     TOOLS = [{"type": "function", "function": {"name": "turn", "parameters": DEFINED}},
              {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "additionalProperties": False}}}]
 
+    # Some of these are written without quotation marks where the form has none.
+    TYPED = {"type": "object", "additionalProperties": False, "required": ["text", "word", "count", "flag", "day", "code", "either"], "$defs": {"word": {"enum": ["red", "two words", "1"]}},
+             "properties": {"text": {"type": "string", "minLength": 1, "maxLength": 6}, "word": {"$ref": "#/$defs/word"},
+                            "count": {"type": "integer", "minimum": 0, "maximum": 99}, "flag": {"type": "boolean"},
+                            "day": {"type": "string", "format": "date"}, "code": {"type": "string", "pattern": "[a-c1]{2}"},
+                            "list": {"type": "array", "items": {"$ref": "#/$defs/word"}, "maxItems": 2},
+                            "either": {"anyOf": [{"enum": ["x", "7"]}, {"type": "integer", "minimum": 8, "maximum": 9}]}}}
+    TYPED_TOOLS = [{"type": "function", "function": {"name": "set", "parameters": TYPED}}, TOOLS[1]]
+
     def calls(self, server, **fields):
-        answer = server.complete(HELLO, CHAT, tools=self.TOOLS, max_tokens=200, temperature=1.0, logit_bias=CLOSES, **fields)
+        fields = {"tools": self.TOOLS, "max_tokens": 200, "temperature": 1.0, "logit_bias": CLOSES, **fields}
+        answer = server.complete(HELLO, CHAT, **fields)
         choice = answer["choices"][0]
         self.assertEqual(choice["finish_reason"], "tool_calls", choice)
         self.assertIsNone(choice["message"]["content"])
         calls = [call["function"] for call in choice["message"]["tool_calls"]]
         for call in calls:
-            tool = next(t["function"] for t in self.TOOLS if t["function"]["name"] == call["name"])
+            tool = next(t["function"] for t in fields["tools"] if t["function"]["name"] == call["name"])
             jsonschema.validate(json.loads(call["arguments"]), tool["parameters"])
         return calls
 
@@ -285,14 +331,69 @@ class ForcedCalls(unittest.TestCase):
                     self.assertTrue(any(d.get("tool_calls") for d in deltas))
                     self.assertFalse(any(d.get("content") for d in deltas), deltas)
 
+    def check_form(self, name, marks):
+        """Has a model call tools whose form has these marks as control tokens."""
+        with self.subTest(name, marks=marks), tempfile.TemporaryDirectory() as folder:
+            model, vocab = make_random_model(SOURCE, folder, marks=marks)
+            set_call_template(model, CALLS[name])
+            named = {"tool_choice": {"type": "function", "function": {"name": "set"}}}
+            # A list of calls may go on, and ends with its last mark.
+            bias = dict(CLOSES, **{str(vocab[mark]): 3 for mark in MARKS[name][-1:] if mark in vocab})
+            fields = {"tools": self.TYPED_TOOLS, "max_tokens": 1500, "logit_bias": bias}
+            with Server(TENON, model, OPTIONS) as server:
+                def ask(seed):
+                    alone = self.calls(server, tool_choice="required", parallel_tool_calls=False, seed=seed, **fields)
+                    return alone, self.calls(server, tool_choice="required", seed=seed, **fields), self.calls(server, **named, seed=seed, **fields)
+                for alone, several, one in in_threads(ask, list(range(6)), 6):
+                    self.assertEqual((len(alone), [call["name"] for call in one]), (1, ["set"]))
+                    if name not in ("deepseek3", "deepseek31"):
+                        self.assertEqual(len(several), 1)
+                choice = {"type": "function", "function": {"name": "stop"}}
+                self.assertEqual([call["name"] for call in self.calls(server, tool_choice=choice, **fields)], ["stop"])
+                chunks = server.stream(HELLO, CHAT, tool_choice="required", **fields)
+                deltas = [c["choices"][0]["delta"] for c in chunks if c["choices"]]
+                self.assertTrue(all(json.loads(call["function"]["arguments"]) is not None for d in deltas for call in d.get("tool_calls", [])))
+                self.assertTrue(any(d.get("tool_calls") for d in deltas))
+                self.assertFalse(any(d.get("content") for d in deltas), deltas)
+
+    def test_forms_with_marks(self):
+        for name, marks in MARKS.items():
+            self.check_form(name, marks)
+            self.check_form(name, [])
+
+    def test_a_call_ends_the_thought_that_the_prompt_has_begun(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model, _ = make_random_model(SOURCE, folder)
+            set_call_template(model, CALLS["qwen_coder"], "{# </think> #}{% if add_generation_prompt %}<think>\n{% endif %}")
+            with Server(TENON, model, OPTIONS) as server:
+                self.calls(server, tool_choice="required", max_tokens=500)
+                def prompt(**fields):
+                    return server.complete(HELLO, CHAT, tools=self.TOOLS, max_tokens=1, **fields)["usage"]["prompt_tokens"]
+                begins = server.ask("/tokenize", {"prompt": "\n</think>\n\n<tool_call>\n", "add_special_tokens": False})[2]["count"]
+                self.assertEqual(prompt(tool_choice="required"), prompt() + begins)
+
+    def test_what_a_form_cannot_have_is_refused(self):
+        tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "patternProperties": {"a": {}}}}}]
+        with tempfile.TemporaryDirectory() as folder:
+            model, _ = make_random_model(SOURCE, folder)
+            set_call_template(model, CALLS["glm"])
+            with Server(TENON, model, OPTIONS) as server:
+                status, _, answer = server.ask(CHAT, {"messages": HELLO, "tools": tools, "tool_choice": "required"})
+                self.assertEqual((status, answer["error"]["param"]), (400, "tools"))
+                self.assertIn("patternProperties", answer["error"]["message"])
+                del tools[0]["function"]["parameters"]["patternProperties"]
+                tools[0]["function"]["parameters"]["properties"] = {"a": {"not": {}}}
+                status, _, answer = server.ask(CHAT, {"messages": HELLO, "tools": tools, "tool_choice": "required"})
+                self.assertEqual((status, answer["error"]["param"]), (400, "tools"))
+                self.assertIn('"not"', answer["error"]["message"])
 
     def test_models_with_channels_call_what_is_named(self):
         with tempfile.TemporaryDirectory() as folder:
             model, _ = make_random_model(SOURCE, folder)
             set_call_template(model, CALLS["harmony"])
             with Server(TENON, model, OPTIONS) as server:
-                status, _, answer = server.ask(CHAT, {"messages": HELLO, "tools": self.TOOLS, "tool_choice": "required"})
-                self.assertEqual((status, answer["error"]["param"]), (400, "tool_choice"))
+                called = {call["name"] for seed in range(12) for call in self.calls(server, tool_choice="required", seed=seed)}
+                self.assertEqual(called, {"turn", "stop"})
                 for name in ["turn", "stop"]:
                     calls = self.calls(server, tool_choice={"type": "function", "function": {"name": name}})
                     self.assertEqual([call["name"] for call in calls], [name])

@@ -10,11 +10,13 @@
 #include <xgrammar/xgrammar.h>
 
 #include <array>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "budget.h"
+#include "rules.h"
 #include "said.h"
 #include "schema.h"
 #include "tenon/sdk/grammar.h"
@@ -151,7 +153,7 @@ class XGrammar : public sdk::Grammar<XGrammar> {
     Budget budget(max_seconds_, max_mib_ * kMiB);
     try {
       // It has no cache and no threads of its own: the host has both.
-      xgrammar::GrammarCompiler compiler(*vocabulary_, 1, false);
+      xgrammar::GrammarCompiler compiler(vocabulary_of(source), 1, false);
       auto compiled = std::make_unique<Compiled>(Compiled{compiler.CompileGrammar(grammar_of(source))});
       if (const std::string& said = tenon::grammar_xgrammar::first_warning(); !said.empty()) throw sdk::Refused(said);
       check_beginning(*compiled);
@@ -215,10 +217,28 @@ class XGrammar : public sdk::Grammar<XGrammar> {
       case TENON_GRAMMAR_REGEX:
         return xgrammar::Grammar::FromRegex(text);
       case TENON_GRAMMAR_EBNF:
-        return xgrammar::Grammar::FromEBNF(text);
+        return tenon::grammar_xgrammar::grammar_of_rules(text, any_whitespace_, source.closed());
       default:
         throw sdk::Refused("form " + std::to_string(source.form()) + " of a grammar is not known");
     }
+  }
+
+  // Rules may name tokens by their ids, as Token(5). XGrammar never takes a token of no bytes, which a control token
+  // is, so for such rules each of those has a byte that no character has. Only what takes any bytes would take it,
+  // too.
+  const xgrammar::TokenizerInfo& vocabulary_of(const sdk::GrammarSource& source) const {
+    const bool names_tokens = source.text().find("Token(") != source.text().npos;
+    if (source.form() != TENON_GRAMMAR_EBNF || !names_tokens) return *vocabulary_;
+    if (source.text().find("Dispatch(") != source.text().npos ||
+        source.text().find("ExcludeToken(") != source.text().npos)
+      throw sdk::Refused("Token() is not supported beside TagDispatch(), TokenTagDispatch() and ExcludeToken()");
+    std::call_once(nameable_once_, [&] {
+      std::vector<std::string> tokens = vocabulary_->GetDecodedVocab();
+      for (std::string& token : tokens) token = token.empty() ? "\xFF" : token;
+      nameable_.emplace(tokens, xgrammar::VocabType::RAW, static_cast<int>(tokens.size()),
+                        vocabulary_->GetStopTokenIds());
+    });
+    return *nameable_;
   }
 
   // A grammar may have no text at all, as rules that only name each other have none.
@@ -239,6 +259,8 @@ class XGrammar : public sdk::Grammar<XGrammar> {
   int64_t max_mib_;
   WellFormed well_formed_;
   std::optional<xgrammar::TokenizerInfo> vocabulary_;
+  mutable std::once_flag nameable_once_;
+  mutable std::optional<xgrammar::TokenizerInfo> nameable_;  // the vocabulary for rules that name tokens
 };
 
 }  // namespace

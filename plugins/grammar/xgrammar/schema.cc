@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "grammar_functor.h"
-#include "support/json_parse.h"
 #include "tenon/sdk/error.h"
 
 namespace tenon::grammar_xgrammar {
@@ -297,7 +296,7 @@ std::string with_rules_of_json(const std::string& rules) {
 
 }  // namespace
 
-xgrammar::Grammar grammar_of_schema(const std::string& text, bool any_whitespace, bool closed) {
+picojson::value checked_schema(const std::string& text, bool closed) {
   Json schema;
   const char* begin = text.data();
   std::string problem;
@@ -307,8 +306,12 @@ xgrammar::Grammar grammar_of_schema(const std::string& text, bool any_whitespace
     throw sdk::Refused("it is no JSON: something follows after the value");
   }
   Checker(closed).check(schema, "#");
-  const xgrammar::Grammar grammar =
-      xgrammar::Grammar::FromJSONSchema(schema.serialize(), any_whitespace, std::nullopt, std::nullopt, closed);
+  return schema;
+}
+
+xgrammar::Grammar grammar_of_schema(const std::string& text, bool any_whitespace, bool closed) {
+  const xgrammar::Grammar grammar = xgrammar::Grammar::FromJSONSchema(
+      checked_schema(text, closed).serialize(), any_whitespace, std::nullopt, std::nullopt, closed);
   return xgrammar::Grammar::FromEBNF(with_rules_of_json(grammar.ToString()));
 }
 

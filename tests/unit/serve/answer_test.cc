@@ -221,6 +221,26 @@ TEST(ServeAnswer, AStreamWithCallsOfTools) {
   EXPECT_EQ(all[4].at("choices").at(0).at("finish_reason"), "tool_calls");
 }
 
+// Values without quotation marks are of the types that the request's tools state, and a call comes at its end.
+TEST(ServeAnswer, AStreamWithCallsWithoutQuotationMarks) {
+  CompletionRequest r = request(true, true);
+  r.calls = CallFormat::kQwenCoder;
+  r.parameter_types = std::make_shared<const ParameterTypes>(
+      json::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}}}}])")
+          .get_array());
+  r.answers_begin = "<tool_call>\n";
+  Answer a = answer(r);
+  const auto before =
+      objects(a.add({token(1, "<function=f>\n<parameter=a>\n1"), token(2, "\n</parameter>\n</function>\n")}), false);
+  ASSERT_EQ(before.size(), 1U);
+  EXPECT_EQ(before[0].at("choices").at(0).at("delta"), json::parse(R"({"role": "assistant", "content": ""})"));
+  const auto all = objects(a.add({token(3, "</tool_call>"), last(FinishReason::kEndOfText)}));
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(json::value(all[0]).at_pointer("/choices/0/delta/tool_calls/0/function"),
+            json::parse(R"({"name": "f", "arguments": "{\"a\":\"1\"}"})"));
+  EXPECT_EQ(all[1].at("choices").at(0).at("finish_reason"), "tool_calls");
+}
+
 constexpr const char* kChannels =
     "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>Let me see.<|end|>"
     "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\":1}";

@@ -120,13 +120,14 @@ constexpr const char* kTools =
 
 Abilities abilities_with_calls() {
   Abilities a = abilities();
-  a.calls = CallFormat::kHermes;
+  a.calls.format = CallFormat::kHermes;
   return a;
 }
 
 TEST(ServeRequest, TakesTools) {
   const CompletionRequest with = chat(kTools, abilities_with_calls());
   EXPECT_EQ(with.calls, CallFormat::kHermes);
+  EXPECT_EQ(with.parameter_types->of("f", "x"), kAnyType);
   EXPECT_EQ(with.prompts.front().chat_options.tools,
             R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
   EXPECT_EQ(chat(kTools + std::string(R"(, "tool_choice": "auto")"), abilities_with_calls()).calls,
@@ -188,7 +189,7 @@ TEST(ServeRequest, TakesCallsThatAreForced) {
 // Such models write what they think before their text, unless the prompt has begun the text.
 TEST(ServeRequest, BeginsTheAnswersOfModelsWithChannels) {
   Abilities a = abilities();
-  a.calls = CallFormat::kHarmony;
+  a.calls.format = CallFormat::kHarmony;
   const auto begins = [&](const std::string& fields) {
     const CompletionRequest r = chat(fields, a);
     EXPECT_EQ(r.prompts.front().chat_options.answer_begins, r.answers_begin);
@@ -201,7 +202,7 @@ TEST(ServeRequest, BeginsTheAnswersOfModelsWithChannels) {
   EXPECT_EQ(begins(kTools + std::string(R"(, "tool_choice": "required")")), call + "f" + json);
   EXPECT_EQ(begins(kTwoTools + std::string(R"(, "tool_choice": {"type": "function", "function": {"name": "g"}})")),
             call + "g" + json);
-  EXPECT_EQ(refused_chat(kTwoTools + std::string(R"(, "tool_choice": "required")"), a), "tool_choice");
+  EXPECT_EQ(begins(kTwoTools + std::string(R"(, "tool_choice": "required")")), call);
   EXPECT_EQ(refused_chat(
                 R"("tools": [{"type": "function", "function": {"name": "f<|end|>"}}], "tool_choice": "required")", a),
             "tools");
@@ -223,6 +224,14 @@ TEST(ServeRequest, TakesCallsAndTheirResults) {
   ASSERT_EQ(messages.size(), 3U);
   EXPECT_EQ(messages[1].more,
             R"({"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":{"a":[1]}}}]})");
+  Abilities with_texts = abilities();
+  with_texts.calls.text_arguments = true;
+  const CompletionRequest text = parse_completion(
+      parse_object(R"({"messages": [{"role": "assistant", "tool_calls": [{"id": "c1", "type": "function",
+                       "function": {"name": "f", "arguments": "{\"a\": [1]}"}}]}]})"),
+      true, with_texts);
+  EXPECT_EQ(text.prompts.front().chat[0].more,
+            R"({"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\":[1]}"}}]})");
   EXPECT_EQ(messages[2].role, "tool");
   EXPECT_EQ(messages[2].content, "two");
   EXPECT_EQ(messages[2].more, R"({"tool_call_id":"c1"})");

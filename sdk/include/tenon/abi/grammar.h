@@ -22,7 +22,7 @@ typedef struct tenon_vocabulary { /* the host makes it; it is valid during the c
   tenon_head h;
   uint32_t tokens, ends;
   const char *bytes;      /* token i adds bytes [offset[i], offset[i + 1]) to the text */
-  const uint64_t *offset; /* [tokens + 1]; a token of no bytes is no text (a control token) and is never allowed */
+  const uint64_t *offset; /* [tokens + 1]; a token of no bytes (a control token) is allowed only where a grammar names it */
   const int32_t *end;     /* [ends]: the tokens that end a text, at least one, ascending */
 } tenon_vocabulary;
 
