@@ -1,4 +1,4 @@
-// What stands between the marks of a call becomes a name and arguments.
+// This makes a name and arguments of what stands between the marks of a call.
 #pragma once
 
 #include <boost/json.hpp>

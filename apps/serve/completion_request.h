@@ -36,7 +36,7 @@ struct CompletionRequest {
   bool echo = false;                                      // completions: the prompt stands before the text
   bool logprobs = false;                                  // are wanted, with request.top_logprobs of the likeliest
   CallFormat calls = CallFormat::kNone;                   // the form of the calls that are looked for in the answers
-  std::shared_ptr<const ParameterTypes> parameter_types;  // of the tools that may be called, if calls are looked for
+  std::shared_ptr<const ParameterTypes> parameter_types;  // the tools have these, if calls are looked for
   std::string answers_begin;                              // the prompts end so; whoever reads the answers reads it too
   bool hides_thoughts = false;                            // what the model thinks before it answers is left out
   Thoughts thoughts = Thoughts::kNone;  // the answers may have these; whoever has the chat template fills it

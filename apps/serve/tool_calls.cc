@@ -163,7 +163,7 @@ bool CallReader::read_one(Piece& piece, bool last, size_t begin, const Marks& ma
     }
     const size_t stop = std::min(end, waiting_.size());
     CallText read = read_call(format_, std::string_view(waiting_).substr(first, stop - first), types_.get());
-    // Of this form only the end mark says that a call is whole.
+    // In this form only the end mark says that a call is whole.
     if (end == std::string::npos && format_ == CallFormat::kGlm) read = {};
     if (read.is == CallText::Is::kOpen && end != std::string::npos) {
       looked_at_ = end + marks.end.size();

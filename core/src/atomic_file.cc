@@ -10,16 +10,10 @@
 #include <cstdio>
 #include <utility>
 
+#include "last_error.h"
 #include "tenon/core/error.h"
 
 namespace tenon {
-namespace {
-
-std::error_code last_error() {
-  return {errno, std::generic_category()};
-}
-
-}  // namespace
 
 std::error_code give_name(const std::filesystem::path& from, const std::filesystem::path& to, bool replace) {
   if (replace) return std::rename(from.c_str(), to.c_str()) == 0 ? std::error_code() : last_error();

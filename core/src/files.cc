@@ -9,6 +9,8 @@
 #include <memory>
 #include <string_view>
 
+#include "last_error.h"
+
 namespace tenon {
 namespace {
 
@@ -27,10 +29,6 @@ class Descriptor {
   int number_;
 };
 
-std::error_code read_error() {
-  return {errno, std::generic_category()};
-}
-
 std::string read_start(int file, uint64_t most, std::error_code& error) {
   constexpr uint64_t kPiece = 1U << 16U;
   std::string text;
@@ -40,7 +38,7 @@ std::string read_start(int file, uint64_t most, std::error_code& error) {
     text.resize(before + std::min(std::max<uint64_t>(kPiece, before), most - before));
     do got = ::read(file, text.data() + before, text.size() - before);
     while (got < 0 && errno == EINTR);
-    if (got < 0) error = read_error();
+    if (got < 0) error = last_error();
     text.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
   }
   return error ? std::string() : text;
@@ -52,7 +50,7 @@ std::string read_start(const std::filesystem::path& path, uint64_t most, std::er
   error.clear();
   const Descriptor file(path.c_str());
   if (file.number() >= 0) return read_start(file.number(), most, error);
-  error = read_error();
+  error = last_error();
   return {};
 }
 
@@ -67,7 +65,7 @@ std::vector<std::string> names_in_folder(const std::filesystem::path& folder, st
     errno = 0;
   }
   if (errno != 0) {
-    error = read_error();
+    error = last_error();
     names.clear();
   }
   std::sort(names.begin(), names.end());

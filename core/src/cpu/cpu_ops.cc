@@ -7,9 +7,8 @@
 
 #include "cpu_device.h"
 #include "tenon/sdk/live.h"
-#include "tenon/sdk/mask.h"
 #include "tenon/sdk/recorder.h"
-#include "tenon/sdk/told.h"
+#include "tenon/sdk/step_operands.h"
 
 namespace tenon {
 namespace {
@@ -17,11 +16,15 @@ namespace {
 using sdk::OpSpec;
 using sdk::Part;
 using sdk::Recorder;
+using enum sdk::GatherOperand;
+using enum sdk::PoolOperand;
+using enum sdk::MaskOperand;
+using enum sdk::VerifyOperand;
+using enum sdk::TellOperand;
 
 struct GatherArgs {
   int64_t columns, x_stride, y_stride;
 };
-enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow, kGatherOperands };
 void gather(const GatherArgs& a, const Part& p) {
   for (uint32_t i = p.begin(); i < std::min(p.end(), p.ptr<uint32_t>(kGatherLive)[sdk::kLiveOutRows]); ++i) {
     const float* x = p.ptr<const float>(kGatherX) + p.ptr<const int32_t>(kGatherOutRow)[i] * a.x_stride;
@@ -34,7 +37,6 @@ constexpr int64_t kPoolColumns = 64;
 struct PoolArgs {
   int64_t columns, x_stride;
 };
-enum PoolOperand { kPoolRows, kPooled, kPoolLive, kPoolSeqRow, kPoolSeqSlot, kPoolKvLen, kPoolOperands };
 void pool_columns(const PoolArgs& a, const Part& p, uint32_t seq, int64_t first) {
   const int64_t n = std::min(kPoolColumns, a.columns - first);
   const auto* seq_row = p.ptr<const int32_t>(kPoolSeqRow);
@@ -42,7 +44,7 @@ void pool_columns(const PoolArgs& a, const Part& p, uint32_t seq, int64_t first)
   float* sum = p.ptr<float>(kPooled) + slot * 2 * a.columns + first;
   if (p.ptr<const int32_t>(kPoolKvLen)[slot] == 0) std::fill_n(sum, n, 0.0F);
   for (int32_t row = seq_row[seq]; row < seq_row[seq + 1]; ++row) {
-    const float* x = p.ptr<const float>(kPoolRows) + row * a.x_stride + first;
+    const float* x = p.ptr<const float>(kPoolX) + row * a.x_stride + first;
     for (int64_t i = 0; i < n; ++i) sum[i] += x[i];
     if (row + 1 == seq_row[seq + 1]) std::copy_n(x, n, sum + a.columns);
   }
@@ -60,7 +62,6 @@ struct MaskArgs {
   int64_t vocab, words, x_stride, y_stride;
   uint32_t slices, padding;
 };
-enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber, kMaskOperands };
 void mask(const MaskArgs& a, const Part& p) {
   constexpr int64_t kBits = 32;
   const uint32_t rows = p.ptr<const uint32_t>(kMaskLive)[sdk::kLiveOutRows];
@@ -87,18 +88,6 @@ void mask(const MaskArgs& a, const Part& p) {
 // choice that is no token is told as it was, and is 0 for everybody after.
 struct VerifyArgs {
   uint32_t seqs, vocab;
-};
-enum VerifyOperand {
-  kVerifyNext,
-  kVerifyAccepted,
-  kVerifyLive,
-  kVerifyOutRow,
-  kVerifySeqRow,
-  kVerifyToken,
-  kVerifyParent,
-  kVerifySurvivor,
-  kVerifyTold,
-  kVerifyOperands
 };
 void verify(const VerifyArgs& a, const Part& p) {
   const auto* live = p.ptr<uint32_t>(kVerifyLive);
@@ -134,7 +123,6 @@ struct TellArgs {
   uint32_t slices, sees_logits;
   sdk::SomeLeft left;
 };
-enum TellOperand { kLogits, kTold, kTellLive, kTellOperands };
 // Neither has a branch inside of its loop, so that it becomes vector instructions. A number without itself is 0 if it
 // is finite, else NaN, which stays NaN in a sum.
 bool any_no_logit(const float* x, int64_t n) {
@@ -154,7 +142,7 @@ bool any_no_candidate(const float* x, int64_t n) {
 }
 int32_t worst_of(const TellArgs& a, const Part& p, uint32_t row, int64_t first) {
   const auto share = [first](int64_t entries) { return std::clamp<int64_t>(entries - first, 0, kSlice); };
-  const float* logits = p.ptr<const float>(kLogits) + row * a.stride + first;
+  const float* logits = p.ptr<const float>(kTellLogits) + row * a.stride + first;
   if (a.sees_logits != 0 && any_no_logit(logits, share(a.vocab))) return sdk::kNoLogits;
   for (uint32_t i = 0; i < a.left.n; ++i) {
     const sdk::LeftRows& of = a.left.of[i];
@@ -169,7 +157,7 @@ void tell(const TellArgs& a, const Part& p) {
   for (uint32_t chunk = p.begin(); chunk < std::min(p.end(), rows * a.slices); ++chunk) {
     const int32_t worst = worst_of(a, p, chunk / a.slices, int64_t{chunk % a.slices} * kSlice);
     if (worst == std::numeric_limits<int32_t>::max()) continue;
-    const std::atomic_ref<int32_t> told(p.ptr<int32_t>(kTold)[chunk / a.slices]);
+    const std::atomic_ref<int32_t> told(p.ptr<int32_t>(kTellTold)[chunk / a.slices]);
     for (int32_t before = told; before > worst && !told.compare_exchange_weak(before, worst);) {
     }
   }
@@ -206,24 +194,14 @@ void draft_pass(const DraftPassArgs& a, const Part& p) {
 void record_gather(tenon_tid x, tenon_tid y, Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
   const GatherArgs a{from.dim[1], from.stride[0] / 4, to.stride[0] / 4};
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kGatherOperands, {{kGatherX, x, TENON_READ},
-                                         {kGatherY, y, TENON_WRITE},
-                                         {kGatherLive, rec.step(TENON_STEP_LIVE), TENON_READ},
-                                         {kGatherOutRow, rec.step(TENON_STEP_OUT_ROW), TENON_READ}});
+  const std::vector<tenon_operand> operands = sdk::gather_operands(x, y, rec);
   rec.emit<&gather>({.name = "gather", .operands = operands, .chunks = {rec.bounds().out_rows}}, a);
 }
 
 void record_pool(tenon_tid x, tenon_tid y, Recorder& rec) {
   const tenon_tensor from = rec.describe(x);
   const PoolArgs a{from.dim[1], from.stride[0] / 4};
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kPoolOperands, {{kPoolRows, x, TENON_READ},
-                                       {kPooled, y, TENON_READ | TENON_WRITE},
-                                       {kPoolLive, rec.step(TENON_STEP_LIVE), TENON_READ},
-                                       {kPoolSeqRow, rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                       {kPoolSeqSlot, rec.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                       {kPoolKvLen, rec.step(TENON_STEP_KV_LEN), TENON_READ}});
+  const std::vector<tenon_operand> operands = sdk::pool_operands(x, y, rec);
   const auto chunks = static_cast<uint32_t>((a.columns + kPoolColumns - 1) / kPoolColumns);
   rec.emit<&pool>({.name = "pool", .operands = operands, .chunks = {chunks}}, a);
 }
@@ -232,37 +210,20 @@ void record_mask(const sdk::MaskOp& op, tenon_tid x, tenon_tid y, Recorder& rec)
   const tenon_tensor from = rec.describe(x), to = rec.describe(y), masks = rec.describe(op.masks);
   const int64_t vocab = from.dim[1];
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kMaskOperands, {{kMaskX, x, TENON_READ},
-                                       {kMaskY, y, TENON_WRITE},
-                                       {kMaskLive, rec.step(TENON_STEP_LIVE), TENON_READ},
-                                       {kMaskWords, op.masks, TENON_READ},
-                                       {kMaskNumber, op.number, TENON_READ}});
+  const std::vector<tenon_operand> operands = sdk::mask_operands(op, x, y, rec);
   rec.emit<&mask>({.name = "mask", .operands = operands, .chunks = {rows * slices}},
                   MaskArgs{vocab, masks.dim[1], from.stride[0] / 4, to.stride[0] / 4, slices, 0});
 }
 
 void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, Recorder& rec) {
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kVerifyOperands, {{kVerifyNext, next, TENON_READ | TENON_WRITE},
-                                         {kVerifyAccepted, accepted, TENON_WRITE},
-                                         {kVerifyLive, rec.step(TENON_STEP_LIVE), TENON_READ},
-                                         {kVerifyOutRow, rec.step(TENON_STEP_OUT_ROW), TENON_READ},
-                                         {kVerifySeqRow, rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                         {kVerifyToken, rec.step(TENON_STEP_TOKEN), TENON_READ},
-                                         {kVerifyParent, rec.step(TENON_STEP_PARENT), TENON_READ},
-                                         {kVerifySurvivor, rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
-                                         {kVerifyTold, op.told(), TENON_WRITE}});
+  const std::vector<tenon_operand> operands = sdk::verify_operands(op, next, accepted, rec);
   const VerifyArgs a{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.logits()).dim[1])};
   rec.emit<&verify>({.name = "verify", .operands = operands, .chunks = {1}}, a);
 }
 
 void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> left, bool first, Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
-  std::vector<tenon_operand> operands =
-      sdk::operands_by(kTellOperands, {{kLogits, verify.logits(), TENON_READ},
-                                       {kTold, verify.told(), TENON_READ | TENON_WRITE},
-                                       {kTellLive, rec.step(TENON_STEP_LIVE), TENON_READ}});
+  std::vector<tenon_operand> operands = sdk::tell_operands(verify, rec);
   const int64_t vocab = logits.dim[1];
   const auto slices = static_cast<uint32_t>((vocab + kSlice - 1) / kSlice), rows = rec.bounds().out_rows;
   const TellArgs a{vocab, logits.stride[0] / 4, slices, first, sdk::add_left(left, rec, operands)};

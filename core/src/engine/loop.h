@@ -85,8 +85,9 @@ class Loop {
   void embed(Sequence& s, uint32_t cached);
   void account(double seconds, uint64_t new_tokens);
   bool is_plain() const;
-  double cached_bytes() const;  // of all sequences that run
-  double read_bytes() const;    // of those that took part in the last step
+  // These return how much of the caches all sequences that run have, and how much the last step read.
+  double cached_bytes() const;
+  double read_bytes() const;
   double weight_bytes() const;  // the step reads so many
   void record_counters(double seconds, uint64_t new_tokens) const;
   void record_prompt(const Sequence& s, uint32_t rows) const;

@@ -30,7 +30,8 @@ enum Operand {
   kWeights,
   kOperands
 };
-enum ClearedOperand { kClearedLive, kCleared };  // of clear_scores()
+// clear_scores() has these.
+enum ClearedOperand { kClearedLive, kCleared };
 
 // This is a query head of a row. A lane has the elements d = lane + 32 i, and of keys before rope also the pair's other
 // one, so that a key turned by the angles of its index meets the query as it is.

@@ -7,9 +7,12 @@
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 #include "tenon/sdk/live.h"
+#include "tenon/sdk/step_operands.h"
 
 namespace tenon::cuda_device {
 namespace {
+
+using enum sdk::MaskOperand;
 
 constexpr uint32_t kThreads = 256, kMostBlocks = 64, kBits = 32;
 
@@ -38,7 +41,6 @@ __global__ void mask_kernel(MaskArgs a, MaskPointers p) {
     to[i] = allowed ? from[i] : -std::numeric_limits<float>::infinity();
   }
 }
-enum MaskOperand { kMaskX, kMaskY, kMaskLive, kMaskWords, kMaskNumber, kMaskOperands };
 void mask(const MaskArgs& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.vocab + kThreads - 1) / kThreads);
   l(&mask_kernel, {.blocks = {std::min(wide, kMostBlocks), a.rows}, .threads = {kThreads}}, a,
@@ -53,12 +55,7 @@ void mask(const MaskArgs& a, const cuda::Launch& l) {
 
 void record_mask(const sdk::MaskOp& op, tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y), masks = rec.describe(op.masks);
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kMaskOperands, {{kMaskX, x, TENON_READ},
-                                       {kMaskY, y, TENON_WRITE},
-                                       {kMaskLive, rec.step(TENON_STEP_LIVE), TENON_READ},
-                                       {kMaskWords, op.masks, TENON_READ},
-                                       {kMaskNumber, op.number, TENON_READ}});
+  const std::vector<tenon_operand> operands = sdk::mask_operands(op, x, y, rec);
   cuda::emit<&mask>(
       rec, {.name = "mask", .operands = operands, .chunks = {}},
       MaskArgs{from.dim[1], masks.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});

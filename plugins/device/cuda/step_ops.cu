@@ -11,10 +11,14 @@
 #include "tenon/cuda/overlap.cuh"
 #include "tenon/sdk/fop.h"
 #include "tenon/sdk/live.h"
-#include "tenon/sdk/told.h"
+#include "tenon/sdk/step_operands.h"
 
 namespace tenon::cuda_device {
 namespace {
+
+using enum sdk::GatherOperand;
+using enum sdk::PoolOperand;
+using enum sdk::VerifyOperand;
 
 constexpr uint32_t kThreads = 256;
 
@@ -36,7 +40,6 @@ __global__ void gather_kernel(GatherArgs a, GatherPointers p) {
     p.y[blockIdx.y * a.y_stride + i] = from[i];
   }
 }
-enum GatherOperand { kGatherX, kGatherY, kGatherLive, kGatherOutRow, kGatherOperands };
 void gather(const GatherArgs& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.columns + kThreads - 1) / kThreads);
   l(&gather_kernel, {.blocks = {std::min(wide, 64u), a.rows}, .threads = {kThreads}}, a,
@@ -72,7 +75,6 @@ struct PoolSizes {
   PoolArgs args;
   uint32_t seqs, padding;
 };
-enum PoolOperand { kPoolX, kPooled, kPoolLive, kPoolSeqRow, kPoolSeqSlot, kPoolKvLen, kPoolOperands };
 void pool(const PoolSizes& a, const cuda::Launch& l) {
   const auto wide = static_cast<uint32_t>((a.args.columns + kThreads - 1) / kThreads);
   l(&pool_kernel, {.blocks = {wide, a.seqs}, .threads = {kThreads}}, a.args,
@@ -130,18 +132,6 @@ __global__ void verify_kernel(VerifyArgs a, VerifyPointers p) {
     p.accepted[s] = after - begin;
   }
 }
-enum VerifyOperand {
-  kVerifyNext,
-  kVerifyAccepted,
-  kVerifyLive,
-  kVerifyOutRow,
-  kVerifySeqRow,
-  kVerifyToken,
-  kVerifyParent,
-  kVerifySurvivor,
-  kVerifyTold,
-  kVerifyOperands
-};
 void verify(const VerifyArgs& a, const cuda::Launch& l) {
   const VerifyPointers p{.next = l.ptr<int32_t>(kVerifyNext),
                          .accepted = l.ptr<int32_t>(kVerifyAccepted),
@@ -310,43 +300,22 @@ void draft_pass(const DraftPassArgs& a, const cuda::Launch& l) {
   l(&draft_pass_kernel, {.blocks = {1}, .threads = {kThreads}}, a, p);
 }
 
-using Operands = std::vector<tenon_operand>;
-
 void record_gather(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kGatherOperands, {{kGatherX, x, TENON_READ},
-                                         {kGatherY, y, TENON_WRITE},
-                                         {kGatherLive, rec.step(TENON_STEP_LIVE), TENON_READ},
-                                         {kGatherOutRow, rec.step(TENON_STEP_OUT_ROW), TENON_READ}});
+  const std::vector<tenon_operand> operands = sdk::gather_operands(x, y, rec);
   cuda::emit<&gather>(rec, {.name = "gather", .operands = operands, .chunks = {}},
                       GatherArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});
 }
 
 void record_pool(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x);
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kPoolOperands, {{kPoolX, x, TENON_READ},
-                                       {kPooled, y, TENON_READ | TENON_WRITE},
-                                       {kPoolLive, rec.step(TENON_STEP_LIVE), TENON_READ},
-                                       {kPoolSeqRow, rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                       {kPoolSeqSlot, rec.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                       {kPoolKvLen, rec.step(TENON_STEP_KV_LEN), TENON_READ}});
+  const std::vector<tenon_operand> operands = sdk::pool_operands(x, y, rec);
   cuda::emit<&pool>(rec, {.name = "pool", .operands = operands, .chunks = {}},
                     PoolSizes{{from.dim[1], from.stride[0] / 4}, rec.bounds().seqs, 0});
 }
 
 void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, sdk::Recorder& rec) {
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kVerifyOperands, {{kVerifyNext, next, TENON_READ | TENON_WRITE},
-                                         {kVerifyAccepted, accepted, TENON_WRITE},
-                                         {kVerifyLive, rec.step(TENON_STEP_LIVE), TENON_READ},
-                                         {kVerifyOutRow, rec.step(TENON_STEP_OUT_ROW), TENON_READ},
-                                         {kVerifySeqRow, rec.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                         {kVerifyToken, rec.step(TENON_STEP_TOKEN), TENON_READ},
-                                         {kVerifyParent, rec.step(TENON_STEP_PARENT), TENON_READ},
-                                         {kVerifySurvivor, rec.step(TENON_STEP_SURVIVOR), TENON_WRITE},
-                                         {kVerifyTold, op.told(), TENON_WRITE}});
+  const std::vector<tenon_operand> operands = sdk::verify_operands(op, next, accepted, rec);
   cuda::emit<&verify>(rec, {.name = "verify", .operands = operands, .chunks = {}},
                       VerifyArgs{rec.bounds().seqs, static_cast<uint32_t>(rec.describe(op.logits()).dim[1])});
 }
@@ -395,7 +364,7 @@ uint32_t built_arch() {
 
 void record_draft_pass(const sdk::DraftPass& longer, sdk::Recorder& rec) {
   const tenon_draft_pass& to = longer.pass;
-  const Operands operands = sdk::draft_pass_operands(to, rec);
+  const std::vector<tenon_operand> operands = sdk::draft_pass_operands(to, rec);
   cuda::emit<&draft_pass>(rec, {.name = "draft_pass", .operands = operands, .chunks = {}},
                           DraftPassArgs{to.pass, to.rows_per_seq, longer.tokens(), 0});
 }

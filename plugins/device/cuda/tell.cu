@@ -7,9 +7,12 @@
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 #include "tenon/sdk/live.h"
+#include "tenon/sdk/step_operands.h"
 
 namespace tenon::cuda_device {
 namespace {
+
+using enum sdk::TellOperand;
 
 constexpr uint32_t kThreads = 256;
 
@@ -110,9 +113,7 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
     atomicMin(p.told + row, sdk::kNoCandidates);
   }
 }
-// The op has these operands. From kTellLeft on, sdk::add_left() has put what each processor left: logits, and a count
-// and ids where there are any.
-enum TellOperand { kTellLogits, kTellTold, kTellLive, kTellLeft };
+// From kTellLeft on, sdk::add_left() has put what each processor left: logits, and a count and ids where there are any.
 void tell(const TellArgs& a, const cuda::Launch& l) {
   TellPointers p{};
   p.logits = l.ptr<const float>(kTellLogits);
@@ -135,10 +136,7 @@ void tell(const TellArgs& a, const cuda::Launch& l) {
 
 void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> some, bool first, sdk::Recorder& rec) {
   const tenon_tensor logits = rec.describe(verify.logits());
-  std::vector<tenon_operand> operands =
-      sdk::operands_by(kTellLeft, {{kTellLogits, verify.logits(), TENON_READ},
-                                   {kTellTold, verify.told(), TENON_READ | TENON_WRITE},
-                                   {kTellLive, rec.step(TENON_STEP_LIVE), TENON_READ}});
+  std::vector<tenon_operand> operands = sdk::tell_operands(verify, rec);
   const sdk::SomeLeft left = sdk::add_left(some, rec, operands);
   const uint32_t rows = rec.bounds().out_rows;
   cuda::emit<&tell>(

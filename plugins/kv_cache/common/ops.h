@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/recorder.h"
@@ -42,6 +43,19 @@ enum AppendOperand {
   kAppendTailPages,
   kAppendWithTail
 };
+// Returns those of a view without a tail.
+inline std::vector<tenon_operand> append_operands(const tenon_kv_view& to, tenon_tid k, tenon_tid v, sdk::Recorder& r) {
+  return sdk::operands_by(kAppendOperands, {{kAppendK, k, TENON_READ},
+                                            {kAppendV, v, TENON_READ},
+                                            {kAppendKeys, to.k, TENON_WRITE_NEW},
+                                            {kAppendValues, to.v, TENON_WRITE_NEW},
+                                            {kAppendKeyScales, to.k_scale != 0 ? to.k_scale : to.k, TENON_WRITE_NEW},
+                                            {kAppendValueScales, to.v_scale != 0 ? to.v_scale : to.v, TENON_WRITE_NEW},
+                                            {kAppendPages, to.pages, TENON_READ},
+                                            {kAppendLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                            {kAppendPlace, to.place, TENON_READ},
+                                            {kAppendSlot, r.step(TENON_STEP_SLOT), TENON_READ}});
+}
 void emit_append(sdk::Recorder& r, Operands operands, const tenon_cost& cost, const AppendArgs& args);
 
 // These are the arguments of the op that codes groups of keys that share zeros and steps: a group is coded from the
@@ -117,6 +131,21 @@ enum DequantOperand {
   kCopyPages,
   kDequantOperands
 };
+inline std::vector<tenon_operand> dequant_operands(const tenon_kv_view& from, const tenon_kv_view& to,
+                                                   sdk::Recorder& r) {
+  return sdk::operands_by(kDequantOperands, {{kFromK, from.k, TENON_READ},
+                                             {kFromV, from.v, TENON_READ},
+                                             {kFromKeyScales, from.k_scale != 0 ? from.k_scale : from.k, TENON_READ},
+                                             {kFromValueScales, from.v_scale != 0 ? from.v_scale : from.v, TENON_READ},
+                                             {kToK, to.k, TENON_WRITE},
+                                             {kToV, to.v, TENON_WRITE},
+                                             {kPages, from.pages, TENON_READ},
+                                             {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                                             {kSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                                             {kSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                                             {kKvLen, r.step(TENON_STEP_KV_LEN), TENON_READ},
+                                             {kCopyPages, to.pages, TENON_READ}});
+}
 inline uint32_t dequant_blocks(const DequantArgs& a) {
   return (a.cells + kDequantCells - 1) / kDequantCells;
 }

@@ -99,17 +99,7 @@ void SlotCache::record_begin(const tenon_tid* store, Recorder& r) const {
 void SlotCache::record_append(uint32_t layer, const tenon_tid* store, tenon_tid k, tenon_tid v, Recorder& r) const {
   const tenon_kv_view to = view(layer, store, r);
   AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], cells_, simd_, r.bounds().rows};
-  std::vector<tenon_operand> operands =
-      sdk::operands_by(kAppendOperands, {{kAppendK, k, TENON_READ},
-                                         {kAppendV, v, TENON_READ},
-                                         {kAppendKeys, to.k, TENON_WRITE_NEW},
-                                         {kAppendValues, to.v, TENON_WRITE_NEW},
-                                         {kAppendKeyScales, scaled() ? to.k_scale : to.k, TENON_WRITE_NEW},
-                                         {kAppendValueScales, scaled() ? to.v_scale : to.v, TENON_WRITE_NEW},
-                                         {kAppendPages, to.pages, TENON_READ},
-                                         {kAppendLive, r.step(TENON_STEP_LIVE), TENON_READ},
-                                         {kAppendPlace, to.place, TENON_READ},
-                                         {kAppendSlot, r.step(TENON_STEP_SLOT), TENON_READ}});
+  std::vector<tenon_operand> operands = append_operands(to, k, v, r);
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   tenon_cost cost{};
   cost.read[sdk::kCostPerRow] = columns * sizeof(float);
@@ -187,19 +177,7 @@ tenon_kv_view SlotCache::record_copy(const tenon_kv_view& from, uint32_t group, 
   }
   for (auto* stride : {&to.ks_stride, &to.vs_stride}) std::fill(std::begin(*stride), std::end(*stride), 0);
   const DequantArgs args{sdk::kv_layout(from), sdk::kv_layout(to), cells, r.bounds().seqs, simd_};
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(kDequantOperands, {{kFromK, from.k, TENON_READ},
-                                          {kFromV, from.v, TENON_READ},
-                                          {kFromKeyScales, from.k_scale != 0 ? from.k_scale : from.k, TENON_READ},
-                                          {kFromValueScales, from.v_scale != 0 ? from.v_scale : from.v, TENON_READ},
-                                          {kToK, to.k, TENON_WRITE},
-                                          {kToV, to.v, TENON_WRITE},
-                                          {kPages, from.pages, TENON_READ},
-                                          {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
-                                          {kSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                          {kSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                          {kKvLen, r.step(TENON_STEP_KV_LEN), TENON_READ},
-                                          {kCopyPages, to.pages, TENON_READ}});
+  const std::vector<tenon_operand> operands = dequant_operands(from, to, r);
   const auto columns = static_cast<double>(to.heads) * (to.k_dim + to.v_dim);
   const double shared = std::max<uint32_t>(1, r.bounds().rows_per_seq);  // one copy serves so many rows
   tenon_cost cost{};

@@ -157,17 +157,7 @@ void EvictingCache::record_append(uint32_t layer, const tenon_tid* store, tenon_
   const tenon_kv_view to = view(layer, store, r);
   const slot_cache::AppendArgs args{sdk::kv_layout(to), r.describe(k).stride[0], r.describe(v).stride[0], cells_, simd_,
                                     r.bounds().rows};
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(slot_cache::kAppendOperands, {{slot_cache::kAppendK, k, TENON_READ},
-                                                     {slot_cache::kAppendV, v, TENON_READ},
-                                                     {slot_cache::kAppendKeys, to.k, TENON_WRITE_NEW},
-                                                     {slot_cache::kAppendValues, to.v, TENON_WRITE_NEW},
-                                                     {slot_cache::kAppendKeyScales, to.k, TENON_WRITE_NEW},
-                                                     {slot_cache::kAppendValueScales, to.v, TENON_WRITE_NEW},
-                                                     {slot_cache::kAppendPages, to.pages, TENON_READ},
-                                                     {slot_cache::kAppendLive, r.step(TENON_STEP_LIVE), TENON_READ},
-                                                     {slot_cache::kAppendPlace, to.place, TENON_READ},
-                                                     {slot_cache::kAppendSlot, r.step(TENON_STEP_SLOT), TENON_READ}});
+  const std::vector<tenon_operand> operands = slot_cache::append_operands(to, k, v, r);
   const double columns = double(to.heads) * (to.k_dim + to.v_dim);
   tenon_cost cost{};
   cost.read[sdk::kCostPerRow] = columns * sizeof(float);
@@ -188,19 +178,7 @@ tenon_kv_view EvictingCache::record_dequant(uint32_t layer, const tenon_tid* sto
   to.k = r.temp(plane_of(plain->k.codec, {slots_, to.heads, cells_, to.k_dim}, to.k_stride));
   to.v = r.temp(plane_of(plain->k.codec, {slots_, to.heads, cells_, to.v_dim}, to.v_stride));
   const slot_cache::DequantArgs args{sdk::kv_layout(from), sdk::kv_layout(to), cells_, r.bounds().seqs, simd_, 1};
-  const std::vector<tenon_operand> operands =
-      sdk::operands_by(slot_cache::kDequantOperands, {{slot_cache::kFromK, from.k, TENON_READ},
-                                                      {slot_cache::kFromV, from.v, TENON_READ},
-                                                      {slot_cache::kFromKeyScales, from.k, TENON_READ},
-                                                      {slot_cache::kFromValueScales, from.v, TENON_READ},
-                                                      {slot_cache::kToK, to.k, TENON_WRITE},
-                                                      {slot_cache::kToV, to.v, TENON_WRITE},
-                                                      {slot_cache::kPages, from.pages, TENON_READ},
-                                                      {slot_cache::kLive, r.step(TENON_STEP_LIVE), TENON_READ},
-                                                      {slot_cache::kSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
-                                                      {slot_cache::kSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
-                                                      {slot_cache::kKvLen, r.step(TENON_STEP_KV_LEN), TENON_READ},
-                                                      {slot_cache::kCopyPages, to.pages, TENON_READ}});
+  const std::vector<tenon_operand> operands = slot_cache::dequant_operands(from, to, r);
   slot_cache::emit_dequant(r, operands, {}, args);
   return to;
 }

@@ -140,7 +140,7 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
       }
     }
   }
-  // Of a row that is normed, all numbers are up to the norm's factor, which is not known yet: it has no least scale.
+  // A row that is normed has no least scale, since the norm's factor is not known yet.
   const float least = s.norm != nullptr ? 0 : Schema::kLeastXScale;
   found.unscale = detail::scale_of<Schema>(detail::find_largest(largest, warp), least);
   const float inverse = int8_rows::inverse_of<Schema>(found.unscale);

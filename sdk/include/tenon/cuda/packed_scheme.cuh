@@ -276,7 +276,7 @@ class PackedScheme : public sdk::Quantization<T> {
     if ((site.experts != 0) != (call.expert != 0)) {
       throw sdk::Failed("a routed site needs the rows' experts, and no other takes them");
     }
-    // What a product may have besides follows in the order of PackedOperand.
+    // Operands that not every product has follow in the order of PackedOperand.
     std::vector<tenon_operand> operands = sdk::operands_by(
         PackedOperand::kWeights,
         {{PackedOperand::kY, call.y, TENON_WRITE},
