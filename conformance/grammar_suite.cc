@@ -112,12 +112,19 @@ class Opened {
   // Returns a matcher after a text, letter by letter.
   void* after(const std::string& text) {
     void* matcher = start();
+    go_on(matcher, text);
+    return matcher;
+  }
+  void go_on(void* matcher, const std::string& text) const {
     for (const char c : text) {
       const auto at = std::find(words_.token.begin(), words_.token.end(), std::string(1, c));
       require(accepts(matcher, static_cast<uint32_t>(at - words_.token.begin())),
               "does not go on with what it allowed");
     }
-    return matcher;
+  }
+  void rewind(void* matcher, uint32_t tokens) const {
+    Reason why;
+    why.check(table().rewind(self(), matcher, tokens, &why.raw), "takes no tokens back");
   }
 
  private:
@@ -161,6 +168,35 @@ void keeps_matchers_apart(const Subject& subject) {
   require(grammar.mask(second) == grammar.mask(second), "a mask changes when it is asked for again");
 }
 
+// What is taken back has never been: the mask is the one before, at every length. What is refused changes nothing.
+void takes_tokens_back(const Subject& subject) {
+  Opened grammar(subject);
+  if (grammar.table().rewind == nullptr) throw NotTested("it takes no tokens back");
+  grammar.compile();
+  Reason none;
+  if (grammar.table().rewind(grammar.self(), grammar.start(), 0, &none.raw) == TENON_REFUSED)
+    throw NotTested("it takes no tokens of this grammar back");
+  const Words& words = grammar.words();
+  const std::string& text = grammar.text();
+  for (size_t kept = 0; kept < text.size(); ++kept) {
+    const std::vector<bool> before = grammar.mask(grammar.after(text.substr(0, kept)));
+    for (size_t end = kept + 1; end <= text.size(); ++end) {
+      void* matcher = grammar.after(text.substr(0, end));
+      const std::vector<bool> allowed = grammar.mask(matcher);
+      for (uint32_t i = 0; i < words.size(); ++i) {
+        const bool text_token = static_cast<int32_t>(i) != words.end && !words.token[i].empty();
+        if (text_token && !allowed[i]) require(!grammar.accepts(matcher, i), "accepts what its mask forbids");
+      }
+      require(grammar.mask(matcher) == allowed, "a token that it refuses changes its mask");
+      grammar.rewind(matcher, static_cast<uint32_t>(end - kept));
+      const std::string where = "\"" + text.substr(kept, end - kept) + "\" of \"" + text.substr(0, end) + "\"";
+      require(grammar.mask(matcher) == before, "its mask differs after it took back " + where);
+      grammar.go_on(matcher, text.substr(kept));
+      require(grammar.mask(matcher) == grammar.mask(grammar.after(text)), "does not go on after it took back " + where);
+    }
+  }
+}
+
 void refuses_what_is_wrong(const Subject& subject) {
   const Opened grammar(subject);
   const std::pair<uint32_t, std::string> wrong[] = {{77, "abc"},
@@ -184,7 +220,10 @@ void refuses_what_is_wrong(const Subject& subject) {
 }  // namespace
 
 std::vector<Check> grammar_checks() {
-  return {{"masks", &allows_what_it_accepts}, {"apart", &keeps_matchers_apart}, {"refuses", &refuses_what_is_wrong}};
+  return {{"masks", &allows_what_it_accepts},
+          {"apart", &keeps_matchers_apart},
+          {"rewinds", &takes_tokens_back},
+          {"refuses", &refuses_what_is_wrong}};
 }
 
 }  // namespace tenon::conformance

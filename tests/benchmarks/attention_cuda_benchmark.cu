@@ -201,8 +201,8 @@ void decode_codes(const CudaComponent& attention, tenon_format codec) {
 // Measures sequences of one row each, with 32 query heads and 8 KV heads.
 void sequences(const CudaComponent& attention, uint32_t kv_len, uint32_t only) {
   std::printf("decode of many sequences, 32 query heads, 8 KV heads, fp16, program for %u tokens\n", kv_len);
-  for (const uint32_t seqs : {4u, 8u, 16u, 32u, 64u, 128u, 256u}) {
-    for (const uint32_t context : {160u, 256u, 370u, 1000u}) {
+  for (const uint32_t seqs : {1u, 4u, 8u, 16u, 32u, 64u, 128u, 256u}) {
+    for (const uint32_t context : {160u, 256u, 370u, 600u, 760u, 1000u}) {
       if (context >= kv_len || seqs * kv_len > 128 * 1024 || (only != 0 && only != seqs)) continue;
       const double bytes = static_cast<double>(context + 1) * seqs * 8 * kDim * 4;
       const auto layers = static_cast<uint32_t>(std::clamp(3e9 / bytes, 4.0, 32.0));

@@ -44,6 +44,7 @@ inline tenon_sequence generating(uint64_t id, uint32_t tokens, uint32_t drafts =
 
 struct Room {
   uint32_t rows = 100, free_slots = 4, page_tokens = 0, free_pages = 0;
+  std::vector<uint32_t> program_rows = {};
 };
 
 inline tenon_workload workload(const std::vector<const tenon_sequence*>& list, const Room& room) {
@@ -53,6 +54,8 @@ inline tenon_workload workload(const std::vector<const tenon_sequence*>& list, c
   w.free_slots = room.free_slots;
   w.page_tokens = room.page_tokens;
   w.free_pages = room.free_pages;
+  w.program_rows = room.program_rows.data();
+  w.n_programs = static_cast<uint32_t>(room.program_rows.size());
   w.sequence = list.data();
   return w;
 }

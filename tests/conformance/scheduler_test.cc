@@ -62,6 +62,45 @@ TEST(Continuous, FillsTheBudgetWithPromptsBesideDecoding) {
       << "without decoding the budget does not hold";
 }
 
+TEST(Continuous, LeavesAFewRowsBeyondAProgramForTheNextStep) {
+  const Component continuous("scheduler", "continuous", {{"budget_rows", 1024}});
+  Room room{.rows = 1024, .program_rows = {16, 256, 512, 768, 1024}};
+  const auto shares = [&](const std::vector<tenon_sequence>& sequences) {
+    return next(continuous, sequences, room).shares;
+  };
+  EXPECT_EQ(shares({generating(1, 9), generating(2, 9), waiting(3, 512)}), (Shares{{0, 1}, {1, 1}, {2, 510}}));
+  EXPECT_EQ(shares({generating(1, 9), prompt(2, 400, 0), waiting(3, 143)}), (Shares{{0, 1}, {1, 400}, {2, 111}}));
+  EXPECT_EQ(shares({generating(1, 9), waiting(2, 544)}), (Shares{{0, 1}, {1, 544}})) << "33 of 512 are not few";
+  EXPECT_EQ(shares({generating(1, 9), prompt(2, 500, 0), waiting(3, 12)}), (Shares{{0, 1}, {1, 500}, {2, 11}}));
+  EXPECT_EQ(shares({generating(1, 9), prompt(2, 510, 0), waiting(3, 2)}), (Shares{{0, 1}, {1, 510}, {2, 1}}));
+  EXPECT_EQ(shares({generating(1, 9), prompt(2, 510, 0), waiting(3, 3)}), (Shares{{0, 1}, {1, 510}, {2, 3}}))
+      << "a prompt has most of its rows";
+  EXPECT_EQ(shares({generating(1, 9), waiting(2, 17)}), (Shares{{0, 1}, {1, 17}})) << "programs of few rows are short";
+  EXPECT_EQ(shares({waiting(2, 1024)}), (Shares{{0, 1024}}));
+  room.program_rows.clear();
+  EXPECT_EQ(shares({generating(1, 9), waiting(3, 512)}), (Shares{{0, 1}, {1, 512}}));
+}
+
+// Beside sequences that fill all of a program but one row, the rest of a prompt would come row after row.
+TEST(Continuous, EndsAPromptInAFewStepsBesideAnyNumberOfSequences) {
+  const Component continuous("scheduler", "continuous", {{"sequences", 1024}, {"budget_rows", 1024}});
+  const Room room{.rows = 1024, .program_rows = {16, 256, 512, 768, 1024}};
+  for (uint32_t beside = 0; beside < 600; ++beside) {
+    std::vector<tenon_sequence> sequences;
+    for (uint32_t i = 0; i < beside; ++i) sequences.push_back(generating(i, 9));
+    for (const uint32_t length : {17u, 33u, 200u, 530u}) {
+      uint32_t cached = 0, steps = 0;
+      for (; cached < length && steps < 9; ++steps) {
+        sequences.push_back(prompt(beside, length, cached));
+        cached += next(continuous, sequences, room).shares.back().second;
+        sequences.pop_back();
+      }
+      const uint32_t least = beside + length > 1024 ? 2 : 1;
+      ASSERT_LE(steps, least + 2) << length << " tokens beside " << beside;
+    }
+  }
+}
+
 TEST(Continuous, GivesEveryoneATokenBeforeDrafts) {
   const Component continuous("scheduler", "continuous", {{"budget_rows", 4}});
   EXPECT_EQ(next(continuous, {generating(1, 9, 5), generating(2, 9, 5), generating(3, 9, 5)}).shares,

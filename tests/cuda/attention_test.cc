@@ -95,6 +95,21 @@ TEST_F(CudaAttention, DecodesManySequences) {
   }
 }
 
+// There are more tiles of queries than blocks for them: each takes several, some of them after longer ones.
+TEST_F(CudaAttention, PrefillsMoreShortPromptsThanItHasBlocksFor) {
+  for (const uint32_t dim : {64u, 96u, 128u}) {
+    for (const tenon_format codec : {TENON_F16, TENON_BF16, TENON_I8, TENON_U8}) {
+      for (const uint32_t window : {0u, 200u}) {
+        AttentionCase c{.q_heads = 12, .kv_heads = 4, .k_dim = dim, .v_dim = dim, .codec = codec};
+        c.window = window;
+        for (uint32_t i = 0; i < 60; ++i) c.sequences.push_back({i * i % 701, i % 11 == 0 ? 1 : 17 + i % 13});
+        c.sequences[40].rows = 140;
+        check(*flash_, c, dim + window);
+      }
+    }
+  }
+}
+
 // Prompts go through other kernels than the sequences beside them that have few rows.
 TEST_F(CudaAttention, TakesPromptsBesideSequencesOfFewRows) {
   for (const uint32_t sequences : {3u, 40u, 150u}) {

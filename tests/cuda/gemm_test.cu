@@ -43,6 +43,13 @@ std::string to_string(const Case& c) {
          std::to_string(static_cast<int>(c.tail)) + (c.strided ? " strided" : "") + (c.halves ? " halves" : "");
 }
 
+// Says whether the GPU has the tensor cores of persistent_gemm.h, and as many multiprocessors as tests count on.
+bool has_hopper() {
+  cudaDeviceProp gpu{};
+  TENON_CUDA_CHECK(cudaGetDeviceProperties(&gpu, 0));
+  return gpu.major == 9 && gpu.multiProcessorCount == 132;
+}
+
 constexpr int64_t kPadding = 3;  // so many rows are not live
 constexpr float kEps = 1e-5f, kMostBias = 4;
 
@@ -308,6 +315,40 @@ TEST_P(GemmFormats, SiluInPieces) {
   product.record();
   EXPECT_EQ(product.host().op_count(), 1u + 3 * 2);
   product.run_and_check(Mode::kOverlap);
+}
+
+// 11 bands of rows by 6 and by 12 panels of columns: one and two turns of an H200's 66 pairs of blocks.
+TEST_P(GemmFormats, SiluInOneOp) {
+  if (GetParam() == TENON_F32) GTEST_SKIP() << "it multiplies halves";
+  if (!has_hopper()) GTEST_SKIP() << "this GPU does it in two ops";
+  for (const int64_t columns : {760, 1536}) {
+    for (const bool normed : {false, true}) {
+      const Case c{2816, 2 * columns, 200, GetParam(), normed, false, Tail::kSilu, false, true};
+      SCOPED_TRACE(to_string(c));
+      Product product(c);
+      product.record();
+      EXPECT_EQ(product.host().op_count(), normed ? 2u : 1u);
+      product.run_and_check(Mode::kOverlap);
+    }
+  }
+}
+
+// Bands of 256 rows without a live one are left out.
+TEST_F(Gemm, SiluOfBandsWithLiveRowsAlone) {
+  if (!has_hopper()) GTEST_SKIP() << "this GPU does it in two ops";
+  constexpr int64_t kRows = 2816, kColumns = 768, kBand = 256;
+  for (const int64_t live : {0, 1, 257, 1024}) {
+    Product product({kRows, 2 * kColumns, 64, TENON_BF16, false, false, Tail::kSilu, false, true});
+    product.record();
+    product.host().set_live(static_cast<uint32_t>(live));
+    ASSERT_EQ(product.host().run(), "");
+    const std::vector<float> y = product.host().f32(product.y());
+    const int64_t computed = (live + kBand - 1) / kBand * kBand;
+    for (int64_t row = 0; row < kRows; ++row) {
+      // An output is full of NaN until it is written.
+      ASSERT_EQ(std::isnan(y[static_cast<size_t>(row * kColumns)]), row >= computed) << "row " << row << " of " << live;
+    }
+  }
 }
 
 TEST_P(GemmFormats, FirstLaunchInsideACapture) {

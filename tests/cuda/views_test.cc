@@ -16,7 +16,7 @@ namespace {
 
 using conformance::OpRunner;
 
-constexpr uint32_t kHeads = 2, kGroup = 3, kKeyDim = 64, kSlots = 3, kPageCells = 8, kColumns = 28;
+constexpr uint32_t kHeads = 2, kGroup = 3, kKeyDim = 64, kSlots = 3, kPageCells = 8, kColumns = 56;
 constexpr uint32_t kPages = kSlots * kHeads * kColumns, kCells = kPageCells * kColumns;
 
 struct View {
@@ -373,6 +373,15 @@ const View kViews[] = {
      .layer_window = 7,
      .trees = 0,
      .bound = 24},
+    // So many rows fill pages of a copy that are counted by rows, not by sequences.
+    {.name = "ring_in_a_much_longer_step",
+     .codec = TENON_F16,
+     .rule = TENON_POS_RING,
+     .sinks = 4,
+     .ring = 400,
+     .window = 20,
+     .trees = 0,
+     .bound = 370},
     {.name = "renumbered_ring_in_a_long_step",
      .codec = TENON_F16,
      .rule = TENON_POS_RING,

@@ -89,6 +89,8 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const Grammar> grammar) : grammar
   const GrammarHost& host = grammar_->host();
   GrammarCall call(host, "start");
   call.check(host.table().start(host.instance.self(), grammar_->compiled(), &matcher_, call.why()), ErrorCode::kPlugin);
+  const auto rewind = host.table().rewind;
+  rewinds_ = rewind != nullptr && rewind(host.instance.self(), matcher_, 0, call.why()) == TENON_OK;
 }
 
 GrammarMatcher::~GrammarMatcher() {
@@ -101,6 +103,28 @@ void GrammarMatcher::accept(int32_t token) {
   const GrammarHost& host = grammar_->host();
   GrammarCall call(host, "accept");
   call.check(host.table().accept(host.instance.self(), matcher_, token, call.why()), ErrorCode::kPlugin);
+}
+
+bool GrammarMatcher::accept_draft(int32_t token) {
+  const GrammarHost& host = grammar_->host();
+  if (token < 0 || static_cast<uint32_t>(token) >= host.tokens) return false;
+  GrammarCall call(host, "accept");
+  const tenon_status status = host.table().accept(host.instance.self(), matcher_, token, call.why());
+  if (status == TENON_REFUSED) return false;
+  call.check(status, ErrorCode::kPlugin);
+  return true;
+}
+
+void GrammarMatcher::rewind(uint32_t drafts) {
+  if (drafts == 0) return;
+  const GrammarHost& host = grammar_->host();
+  GrammarCall call(host, "rewind");
+  call.check(host.table().rewind(host.instance.self(), matcher_, drafts, call.why()), ErrorCode::kPlugin);
+}
+
+bool GrammarMatcher::ends(int32_t token) const {
+  const std::vector<int32_t>& ends = grammar_->host().ends;
+  return std::binary_search(ends.begin(), ends.end(), token);
 }
 
 void GrammarMatcher::mask(std::span<uint32_t> bits) {

@@ -27,6 +27,12 @@ class GrammarMatcher {
 
   // The text goes on with a token that ends no text. Throws Error(kPlugin).
   void accept(int32_t token);
+  // Says whether the text may go on with a draft, a token that ends no text; if so, it does, until it is rewound. Throws
+  // Error(kPlugin).
+  bool accept_draft(int32_t token);
+  void rewind(uint32_t drafts);              // throws Error(kPlugin)
+  bool rewinds() const { return rewinds_; }  // false: it takes no drafts
+  bool ends(int32_t token) const;            // a text
   // Sets the bits of the tokens that may come next, in bits that are 0. Throws
   // Error: kPlugin, kRequest if there is none.
   void mask(std::span<uint32_t> bits);
@@ -34,6 +40,7 @@ class GrammarMatcher {
  private:
   std::shared_ptr<const Grammar> grammar_;
   void* matcher_ = nullptr;
+  bool rewinds_ = false;
 };
 
 // This holds the component, and what matchers and grammars need of it.

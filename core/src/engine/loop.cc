@@ -24,7 +24,8 @@ Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, Options o
       trace_(options.trace),
       log_(std::move(options.log)),
       clock_(std::move(options.clock)),
-      rests_(pipeline.one_row_programs(), options.rest_steps) {
+      rests_(pipeline.one_row_programs(), options.rest_steps),
+      prompt_programs_(pipeline.prompt_programs()) {
   const uint32_t slots = pipeline_.sequences(), rows = pipeline_.max_rows();
   for (StepBatch* batch : {&batch_, &next_batch_}) {
     for (auto* v :
@@ -35,10 +36,11 @@ Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, Options o
     batch->seq_row.reserve(slots + 1);
     batch->kv_len.assign(slots, 0);
     batch->fill_mask = [this](int32_t number, std::span<uint32_t> bits) {
-      masked_[static_cast<size_t>(number)]->mask(bits);
+      const Masked& m = masked_[static_cast<size_t>(number)];
+      m.sequence->mask(m.draft, bits);
     };
   }
-  masked_.reserve(slots);
+  masked_.reserve(slots * (1 + pipeline_.draft_tokens()));
   running_.reserve(slots);
   members_.reserve(slots);
   shares_.reserve(slots);
@@ -217,7 +219,9 @@ void Loop::add_rows(Sequence& s, uint32_t rows) {
     if (i < newest || !s.chooses()) continue;
     batch_.out_row.push_back(row);
     batch_.mask.push_back(s.matcher ? static_cast<int32_t>(masked_.size()) : -1);
-    if (s.matcher) masked_.push_back(&s);
+    if (!s.matcher) continue;
+    masked_.push_back({&s, static_cast<int32_t>(i - newest) - 1});
+    s.mask_problems.reserve(1 + s.drafts.size());
   }
   batch_.pool = batch_.pool || s.embeds();
   batch_.seq_slot.push_back(static_cast<int32_t>(s.slot));
@@ -311,6 +315,23 @@ void Loop::end_broken() {
   broken_.clear();
 }
 
+// Takes what kept masks from being told. Returns the error of the first of the sequence's chosen rows that has one, and
+// leaves the tokens that rows before it chose.
+std::exception_ptr Loop::take_mask_problem(Sequence& s, std::span<const int32_t> kept,
+                                           std::span<const Chosen>& chosen) {
+  std::exception_ptr first;
+  for (const Sequence::MaskProblem& problem : s.mask_problems) {
+    // The first row of a sequence that has drafts is that of its newest token.
+    const auto row = std::find(kept.begin(), kept.end(), kept.front() + 1 + problem.draft);
+    const auto before = problem.draft < 0 ? 0 : static_cast<size_t>(row - kept.begin());
+    if (problem.draft >= 0 && before >= chosen.size()) continue;  // the draft does not come
+    first = problem.what;
+    chosen = chosen.first(before);
+  }
+  s.mask_problems.clear();
+  return first;
+}
+
 // Every sequence is given its tokens; returns their text, of several sequences with " | " between.
 std::string_view Loop::give(const StepResult& result) {
   text_.clear();
@@ -343,10 +364,12 @@ std::string_view Loop::give(const StepResult& result) {
       // the rows will be wanted once more.
       const bool cut = survivors < end - begin && !result.ahead && broken == chosen_.end();
       if (cut) pipeline_.truncate(s->slot, cached + static_cast<uint32_t>(survivors));
-      if (s->mask_problem) std::rethrow_exception(s->mask_problem);
       const bool in_prompt = s->phase == TENON_SEQUENCE_PROMPT;
       s->doubtful = broken != chosen_.end();
-      give(*s, static_cast<uint32_t>(survivors), {chosen_.begin(), broken});
+      std::span<const Chosen> tokens(chosen_.begin(), broken);
+      const std::exception_ptr no_mask = take_mask_problem(*s, kept, tokens);
+      give(*s, static_cast<uint32_t>(survivors), tokens);
+      if (no_mask && !s->done()) std::rethrow_exception(no_mask);
       if (s->embeds() && s->uncached() == 0) embed(*s, cached);
       if (!s->embeds() && !s->chooses() && s->uncached() == 0) s->finish(FinishReason::kLength);
       if (broken != chosen_.end() && !s->done()) {

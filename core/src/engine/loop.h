@@ -92,6 +92,8 @@ class Loop {
   void record_counters(double seconds, uint64_t new_tokens) const;
   void record_prompt(const Sequence& s, uint32_t rows) const;
   void end_broken();
+  static std::exception_ptr take_mask_problem(Sequence& s, std::span<const int32_t> kept,
+                                              std::span<const Chosen>& chosen);
 
   // These are in plan.cc.
   bool plan();
@@ -129,6 +131,7 @@ class Loop {
   Scheduler::Log log_;
   std::function<Clock::time_point()> clock_;
   Rests rests_;
+  std::vector<uint32_t> prompt_programs_;
 
   std::vector<std::unique_ptr<Sequence>> sequences_;  // by id
   std::vector<Sequence*> running_;                    // in the order of admission
@@ -153,7 +156,11 @@ class Loop {
   };
   std::vector<Newest> newest_;  // they are those of the step before it, by share
 
-  std::vector<Sequence*> masked_;  // by number of the batch's masks
+  struct Masked {
+    Sequence* sequence;
+    int32_t draft;  // the row's; -1: it is the text's newest token
+  };
+  std::vector<Masked> masked_;  // by number of the batch's masks
 
   // These are filled in one call, and kept for their room.
   std::vector<std::unique_ptr<Sequence>> joining_;

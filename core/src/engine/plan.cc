@@ -79,13 +79,15 @@ Scheduler::Room Loop::room() const {
   r.rows = pipeline_.max_rows();
   r.free_slots = static_cast<uint32_t>(free_slots_.size());
   r.free_pages = pipeline_.free_pages(r.page_tokens);
+  r.program_rows = prompt_programs_;
   return r;
 }
 
-// A mask follows from the tokens before it: text under a grammar comes without drafts.
+// Drafts of a draft model are made within the step, too late for masks.
 void Loop::draft(Sequence& s) {
   s.drafts.clear();
-  if (pipeline_.draft_tokens() == 0 || s.matcher || s.phase != TENON_SEQUENCE_GENERATES || s.tokens_left() <= 1) return;
+  if (s.matcher && (pipeline_.has_draft_model() || !s.matcher->rewinds())) return;
+  if (pipeline_.draft_tokens() == 0 || s.phase != TENON_SEQUENCE_GENERATES || s.tokens_left() <= 1) return;
   const auto room = static_cast<uint32_t>(pipeline_.longest_sequence() - s.tokens().size());
   if (pipeline_.has_draft_model()) {  // it makes all of them within the step, or none
     s.drafts.assign(room >= pipeline_.draft_tokens() ? pipeline_.draft_tokens() : 0, 0);

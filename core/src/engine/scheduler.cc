@@ -24,6 +24,8 @@ tenon_workload Scheduler::workload(std::span<const tenon_sequence> sequences, co
   w.free_slots = room.free_slots;
   w.page_tokens = room.page_tokens;
   w.free_pages = room.free_pages;
+  w.program_rows = room.program_rows.data();
+  w.n_programs = static_cast<uint32_t>(room.program_rows.size());
   return w;
 }
 

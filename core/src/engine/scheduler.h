@@ -27,6 +27,7 @@ class Scheduler {
   // This part of a tenon_workload is not about single sequences.
   struct Room {
     uint32_t rows = 0, free_slots = 0, page_tokens = 0, free_pages = 0;
+    std::span<const uint32_t> program_rows = {};
   };
   struct Answer {
     std::span<const tenon_share> shares;

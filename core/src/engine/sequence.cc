@@ -141,14 +141,39 @@ bool Sequence::take(int32_t token, std::span<const float> logits) {
   return !done_;
 }
 
-// A mask is asked for while a step is under way: what goes wrong ends the sequence when that is over.
-void Sequence::mask(std::span<uint32_t> bits) {
+// A mask is asked for while a step is under way: what goes wrong ends the sequence when that is over. The matcher is as
+// before but where something went wrong that is not the text's doing.
+void Sequence::mask(int32_t draft, std::span<uint32_t> bits) {
+  path_.clear();
+  for (int32_t d = draft; d >= 0; d = parents[static_cast<size_t>(d)]) path_.push_back(drafts[static_cast<size_t>(d)]);
   try {
-    matcher->mask(bits);
+    const uint32_t accepted = accept_path();
+    const bool comes = accepted == path_.size();
+    std::exception_ptr nothing_follows;
+    try {
+      if (comes) matcher->mask(bits);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kRequest) throw;
+      nothing_follows = std::current_exception();
+    }
+    matcher->rewind(accepted);
+    if (nothing_follows) mask_problems.push_back({nothing_follows, draft});
+    if (comes && !nothing_follows) return;
   } catch (...) {
-    mask_problem = std::current_exception();
-    std::fill(bits.begin(), bits.end(), UINT32_MAX);
+    mask_problems.push_back({std::current_exception(), -1});
   }
+  std::fill(bits.begin(), bits.end(), UINT32_MAX);
+}
+
+// The text goes on with the drafts of the path, from its end on. Returns how many of them can come: the mask of the one
+// before keeps the next one from being chosen.
+uint32_t Sequence::accept_path() {
+  uint32_t accepted = 0;
+  for (auto token = path_.rbegin(); token != path_.rend(); ++token) {
+    if (matcher->ends(*token) || !matcher->accept_draft(*token)) break;
+    ++accepted;
+  }
+  return accepted;
 }
 
 void Sequence::finish(FinishReason reason) {

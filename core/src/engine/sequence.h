@@ -33,8 +33,10 @@ class Sequence {
   // Takes a chosen token and says whether the sequence goes on. logits: the row that it was chosen from. Throws what
   // the request's callback throws.
   bool take(int32_t token, std::span<const float> logits);
-  // Sets the bits of tokens that may come next by the grammar. All may if that cannot be told: mask_problem says why.
-  void mask(std::span<uint32_t> bits);
+  // Sets the bits of tokens that may come by the grammar after the text and then a draft and those that it follows; -1:
+  // after the text. All may after drafts that cannot come, and if that cannot be told: mask_problems say why, and have
+  // room for one of each draft and one more.
+  void mask(int32_t draft, std::span<uint32_t> bits);
   // Ends with what is there: the text that was held back comes out. Throws what the request's callback throws.
   void finish(FinishReason reason);
   // Ends with the embedding that was asked for.
@@ -99,9 +101,14 @@ class Sequence {
   };
   std::optional<RestBegin> rest_began;      // while it rests, for the trace, if there is one
   std::unique_ptr<GrammarMatcher> matcher;  // nullptr: the text may be any
-  std::exception_ptr mask_problem;
+  struct MaskProblem {
+    std::exception_ptr what;
+    int32_t draft;  // no token can follow this draft, which matters if it comes; -1: it matters in any case
+  };
+  std::vector<MaskProblem> mask_problems;  // of the step that is under way
 
  private:
+  uint32_t accept_path();
   void report(int32_t chosen, std::string_view text, std::span<const float> logits);
   size_t held_back() const;
 
@@ -111,7 +118,8 @@ class Sequence {
   size_t prompt_size_;
   StreamDetokenizer detokenizer_;
   std::string text_;
-  size_t shown_ = 0;  // bytes of text_ that were handed out
+  std::vector<int32_t> path_;  // a draft, and those that it follows, back to the text
+  size_t shown_ = 0;           // bytes of text_ that were handed out
   uint32_t generated_ = 0;
   bool done_ = false, wanted_ = true;
   FinishReason reason_ = FinishReason::kLength;

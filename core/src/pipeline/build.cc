@@ -233,7 +233,6 @@ void Pipeline::Impl::record() {
                               .masks = masks,
                               .largest = largest,
                               .pooled = pooled};
-  const auto is_round = [&](size_t i) { return draft_model && i == round; };
   for (size_t i = 0; i < shapes.size(); ++i) {
     if (shape_samples[i] && !target.has_head()) continue;  // there is nothing to choose from
     const StepKind kind = shape_samples[i] ? StepKind::kSample : StepKind::kScore;

@@ -91,14 +91,23 @@ uint32_t Pipeline::max_out_rows(bool sample) const {
   return rows;
 }
 
-std::vector<uint32_t> Pipeline::one_row_programs() const {
+std::vector<uint32_t> Pipeline::Impl::rows_of_programs(bool (*wanted)(const tenon_bounds& bounds)) const {
   std::vector<uint32_t> rows;
-  for (size_t i = 0; i < impl_->shapes.size(); ++i) {
-    if (impl_->shape_samples[i] && impl_->shapes[i].rows_per_seq == 1) rows.push_back(impl_->shapes[i].rows);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (shape_samples[i] && !is_round(i) && wanted(shapes[i])) rows.push_back(shapes[i].rows);
   }
   std::sort(rows.begin(), rows.end());
   rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
   return rows;
+}
+
+std::vector<uint32_t> Pipeline::one_row_programs() const {
+  return impl_->rows_of_programs([](const tenon_bounds& b) { return b.rows_per_seq == 1; });
+}
+
+std::vector<uint32_t> Pipeline::prompt_programs() const {
+  if (!impl_->context.queues()) return {};
+  return impl_->rows_of_programs([](const tenon_bounds& b) { return b.rows > 1 && b.rows_per_seq == b.rows; });
 }
 
 bool Pipeline::has_head() const {

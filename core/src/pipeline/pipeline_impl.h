@@ -28,6 +28,9 @@ struct Pipeline::Impl {
   void warn_of_capacity(uint32_t model_context) const;
   void declare();
   void choose_shapes();
+  bool is_round(size_t shape) const { return draft_model && shape == round; }
+  // Returns, ascending, the rows of the programs that choose tokens and are wanted.
+  std::vector<uint32_t> rows_of_programs(bool (*wanted)(const tenon_bounds& bounds)) const;
   void declare_draft_model();
   void check_drafts();
   bool finds() const;

@@ -43,7 +43,7 @@ struct Places {
 // The whole block calls this.
 template <class E, uint32_t D>
 __device__ __forceinline__ void load_keys(const CellWeightArgs& a, const E* keys, const Places& s) {
-  const CopiedHead head{s.seq, s.kv_head, a.room / kCopiedPage, a.heads};
+  const CopiedHead head{s.seq * (a.room / kCopiedPage), s.kv_head, a.heads};
   const E* from = keys + element_at(head, s.first, a.dim);
   for (uint32_t i = threadIdx.x; i < kCellsOfBlock * D / 8; i += kThreads) {
     const uint32_t r = i / (D / 8), piece = i % (D / 8), to = s.tile + tile_offset<D>(r, piece);

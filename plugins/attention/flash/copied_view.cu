@@ -30,11 +30,25 @@ uint64_t pages_of(const tenon_kv_view& kv, const tenon_bounds& b) {
   const uint64_t cells = kv.pos_rule == TENON_POS_TABLE ? capacity(kv) : most_lanes(kv, b);
   return (cells + kCopiedPage - 1) / kCopiedPage;
 }
+bool has_rows_of_ring(const tenon_kv_view& kv, const tenon_bounds& b) {
+  return kv.pos_rule == TENON_POS_RING && !decodes(b);
+}
+// Returns how many pages there are from the first one of a sequence to that of the next. A ring's sequence sees a window
+// before its rows, and what these fill is counted by rows; pages that are not full take up to two more.
+uint64_t pages_apart(const tenon_kv_view& kv, const tenon_bounds& b) {
+  const uint64_t of_window = (kv.window - 1 + 2 * uint64_t{kCopiedPage - 1}) / kCopiedPage;
+  return has_rows_of_ring(kv, b) ? std::min(of_window, pages_of(kv, b)) : pages_of(kv, b);
+}
 bool row_apart(const tenon_kv_view& kv, const tenon_bounds& b) {
   return kv.pos_rule != TENON_POS_TABLE && decodes(b);
 }
 uint32_t sequences(const tenon_kv_view& kv, const tenon_bounds& b) {
   return row_apart(kv, b) ? b.rows : std::max(1U, b.seqs);
+}
+
+uint64_t all_pages(const tenon_kv_view& kv, const tenon_bounds& b) {
+  const uint64_t of_rows = pages_apart(kv, b) < pages_of(kv, b) ? b.rows / kCopiedPage : 0;
+  return sequences(kv, b) * pages_apart(kv, b) + of_rows;
 }
 
 GatherArgs gather_args(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r) {
@@ -47,6 +61,9 @@ GatherArgs gather_args(const tenon_attn& a, const tenon_attn_call& call, sdk::Re
   args.sequence_rows = args.row_apart != 0 ? 1 : rows_of_sequence(b);
   args.columns = static_cast<uint32_t>(pages_of(kv, b));
   args.room = args.columns * kCopiedPage;
+  args.pages_apart = static_cast<uint32_t>(pages_apart(kv, b));
+  args.and_rows = args.pages_apart < args.columns ? 1 : 0;
+  args.all_pages = static_cast<uint32_t>(all_pages(kv, b));
   args.lanes = static_cast<uint32_t>(most_lanes(kv, b));
   args.turns = kv.format->rotated == 0 ? 1 : 0;
   args.middle = args.row_apart != 0 ? 0 : static_cast<int32_t>(args.lanes / 2);
@@ -83,10 +100,11 @@ sdk::KvLayout layout_of_copy(const GatherArgs& args) {
 CopiedView make_copy(const GatherArgs& args, const tenon_attn_call& call, sdk::Recorder& r) {
   const int64_t copied = args.copied, columns = args.columns, heads = args.kv.heads, rows = args.rows;
   const auto numbers = [&](std::initializer_list<int64_t> dims) { return r.temp(sdk::tensor(TENON_I32, dims)); };
-  const auto plane = [&](uint32_t dim) {
-    return r.temp(sdk::tensor(half_of(args.kv.k.codec), {copied * columns, heads, kCopiedPage, int64_t{dim}}));
-  };
   CopiedView v{};
+  v.all_pages = args.all_pages;
+  const auto plane = [&](uint32_t dim) {
+    return r.temp(sdk::tensor(half_of(args.kv.k.codec), {v.all_pages, heads, kCopiedPage, int64_t{dim}}));
+  };
   v.kv = layout_of_copy(args);
   v.sequences = args.copied;
   v.rows_of_sequence = args.sequence_rows;
@@ -131,7 +149,7 @@ bool can_copy(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& 
   const uint32_t rows = rows_of_sequence(b);
   if (b.trees != 0 || kv.format->k.codec == TENON_F32 || kv.format->k.codec != kv.format->v.codec) return false;
   if ((kv.flags & ~(uint32_t{TENON_KV_HEADS_APART | TENON_KV_RENUMBERED} | sdk::kKvHadamard)) != 0) return false;
-  const uint64_t cells = uint64_t{sequences(kv, b)} * pages_of(kv, b) * kCopiedPage;
+  const uint64_t cells = all_pages(kv, b) * kCopiedPage;
   if (b.rows > kMostBlocks) return false;
   if (cells * a.kv_heads * (a.k_dim + a.v_dim) * kHalfBytes > kMostBytes || sequences(kv, b) > kMostBlocks)
     return false;

@@ -10,6 +10,7 @@
 #include "cuda_ops.h"
 #include "halves_result.cuh"
 #include "plugin.h"
+#include "prefill.cuh"
 
 namespace tenon::flash {
 namespace {
@@ -102,6 +103,7 @@ struct Recording {
     args.out_order = cuda::order_of(out);
     args.out = out.format == TENON_F32 ? Out::kF32 : out.format == TENON_BF16 ? Out::kBf16 : Out::kF16;
     args.rows_per_seq = std::min(b.rows, std::max(1u, b.rows_per_seq));
+    args.single = args.rows_per_seq == 1 ? 1 : 0;
     args.seqs = std::max(1u, b.seqs);
     args.kv_len = static_cast<uint32_t>(std::min<uint64_t>(b.kv_len, args.kv.capacity()));
     // The planes have so many pages, as far as their tensors reach.
@@ -202,11 +204,18 @@ struct Recording {
     c.read[cuda::kCostPerRow] = columns * sizeof(float);
     c.written[cuda::kCostPerRow] = columns * tenon_format_block(element).bytes;
     operands[kConverted] = {converted, TENON_WRITE};
+    const bool wgmma = can_prefill_wgmma(args, gpu.arch);
+    if (args.few_rows != 0) {
+      args.tile_rows = wgmma ? kWgmmaTileRows : kTileRows;
+      const int64_t listed = 1 + most_tiles(args, args.tile_rows);
+      operands[kTiles] = {r.temp(sdk::tensor(TENON_I32, {listed, 4})), TENON_WRITE};
+    }
     tenon_operand own[kOperands];
     std::copy(std::begin(operands), std::end(operands), own);
     own[kOut] = own[kSums] = own[kQ];
     if (args.append == 0) own[kKeys] = own[kValues] = own[kQ];
     cuda::emit<prepare>(r, {.name = "prepare", .operands = own, .chunks = {}, .cost = c}, args);
+    operands[kTiles].access = TENON_READ;
 
     operands[kKeys].access = operands[kValues].access = TENON_READ | TENON_READ_OLD;
     if (spans) {
@@ -225,7 +234,7 @@ struct Recording {
       operands[kSums].access |= TENON_READ;
     }
     const sdk::OpSpec spec{.name = "attention", .operands = operands, .chunks = {}, .cost = cost(args.rows)};
-    if (can_prefill_wgmma(args, gpu.arch)) {
+    if (wgmma) {
       cuda::emit<prefill_wgmma>(r, spec, args, TENON_OP_FOREIGN);  // it takes more than half a multiprocessor
     } else {
       cuda::emit<prefill>(r, spec, args);
@@ -237,7 +246,7 @@ struct Recording {
     const CopiedView copy = record_copy(a, call, r);
     most_tokens = copy.most_tokens;
     args.kv = copy.kv;
-    args.kv_pages = copy.sequences * copy.kv.columns;
+    args.kv_pages = copy.all_pages;
     args.kv_len = copy.room;
     args.seqs = copy.sequences;
     args.rows_per_seq = copy.rows_of_sequence;
@@ -309,6 +318,7 @@ GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
   p.key_scales = l.ptr<void>(kKeyScales);
   p.value_scales = l.ptr<void>(kValueScales);
   if (a.joining != attention::kAlone) p.sums = l.ptr<float>(kSums);
+  if (a.tile_rows != 0) p.tiles = l.ptr<int4>(kTiles);
   return p;
 }
 

@@ -17,8 +17,9 @@
 //                       folds all (decode_fold.cuh)
 //
 // A row's splits follow from its own position alone: a row has the same bits alone, among drafts and in a batch of
-// few rows. A step of more rows than that has blocks enough without splits, or with few. Rows of a sequence whose cuts
-// differ (their positions lie on both sides of a change of the split's size) are taken one after the other.
+// few rows. Five sequences of one row and more have fewer splits; a step of more rows has blocks enough without splits,
+// or with few. Rows of a sequence whose cuts differ (their positions lie on both sides of a change of the split's size)
+// are taken one after the other.
 #include <algorithm>
 #include <type_traits>
 
@@ -218,7 +219,7 @@ uint64_t most_splits(const GpuArgs& a, uint64_t span) {
   const auto pieces = [&](uint64_t of) { return (span + of - 1) / of; };
   if (a.many_rows != 0) return std::min<uint64_t>(a.splits, pieces(kAmple));
   const uint64_t least = pieces(uint64_t{kGranulesAlone} * a.granule);
-  if (span <= uint64_t{kGranulesOfCluster} * a.granule * blocks_of_cluster(a)) {
+  if (span <= uint64_t{a.granules} * a.granule * blocks_of_cluster(a)) {
     return std::min<uint64_t>(blocks_of_cluster(a), least);
   }
   return std::min<uint64_t>(span >= uint64_t{a.splits} * kAmple ? a.splits : (a.splits + 1) / 2, least);
@@ -237,6 +238,7 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   const uint32_t unsplit = a.kv.heads * teams_per_kv_head(a) * a.seqs;
   a.granule = granule;
   a.many_rows = a.rows > kSteadyRows;
+  a.granules = a.single != 0 && a.rows > kSteadySequences ? kGranulesAmongSequences : kGranulesOfCluster;
   if (a.many_rows != 0 && head_dim(a) <= 128 && unsplit > blocks * units) {
     a.depth = kDeepest;
     const uint32_t warps = a.kv.heads * teams_per_kv_head(a) * a.seqs;

@@ -16,9 +16,11 @@
 
 namespace tenon::flash {
 
-inline constexpr uint32_t kMostDim = 256;    // a head has at most so many dimensions
-inline constexpr uint32_t kDecodeRows = 16;  // the decode op takes so many rows of a sequence
-inline constexpr uint32_t kSteadyRows = 16;  // in a step of up to so many rows, a row has the bits that it has alone
+inline constexpr uint32_t kMostDim = 256;                        // a head has at most so many dimensions
+inline constexpr uint32_t kDecodeRows = 16;                      // the decode op takes so many rows of a sequence
+inline constexpr uint32_t kTileRows = 64, kWgmmaTileRows = 128;  // a block of the two prefill kernels takes so many
+// In a step of up to so many rows, or of so many sequences of one row each, a row has the bits that it has alone.
+inline constexpr uint32_t kSteadyRows = 16, kSteadySequences = 4;
 
 // Groups of keys that share zeros and steps are whole multiples of so many: a tile of decoding's has keys of one group.
 inline constexpr uint32_t kKeysOfGroup = 32;
@@ -29,8 +31,10 @@ enum class Out : uint32_t { kF32, kF16, kBf16 };
 // appended. The bound of sequences is at least 1.
 struct GpuArgs : attention::ViewArgs {
   uint32_t rows_per_seq, kv_len;  // bounds
+  uint32_t single;                // 1: every sequence of the step has one row at most
   uint32_t kv_pages;              // the planes have so many
   uint32_t few_rows;              // prefill passes over sequences of at most so many rows
+  uint32_t tile_rows;             // prepare lists tiles of so many rows for prefill (prefill.cuh); 0: it lists none
   // These ops of the prologue are claimed. A row of Q is then followed by those of K and V.
   uint32_t append, normed;  // KV_APPEND, QK_NORM
   uint32_t rotates;         // 1: what is appended is stored rotated, so queries and the result are rotated too
@@ -40,11 +44,12 @@ struct GpuArgs : attention::ViewArgs {
   // Decoding alone has these, as set_splits() decides.
   uint32_t splits;        // a row is cut into so many at most
   uint32_t granule;       // a split's size is a multiple of so many positions
+  uint32_t granules;      // a row is left to one cluster while its teams have no more granules than this
   uint32_t cluster_log2;  // 1 << cluster_log2 blocks are a cluster, which folds their splits through shared memory
   uint32_t per_head;      // 2^31 / group, rounded up: it divides by one multiplication
   uint32_t most_splits;   // any row may have so many
   uint32_t split_blocks;  // so many blocks of the grid share a row's splits
-  uint32_t many_rows;     // 1: the step has so many rows that a row's splits may depend on the step's shape
+  uint32_t many_rows;     // 1: the step has so many rows that a row's splits follow from the step's shape
   uint32_t depth;         // a warp that is a team has a ring of so many stages, see TeamShape; 0: blocks are teams
   uint32_t whole_tiles;   // 1: WholeTiles loads what it can; known when launched
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
@@ -71,6 +76,7 @@ enum GpuOperand {
   kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
   kSums,       // f32 (rows, q_heads), where attention joins what was attended to before it, or leaves its sums
+  kTiles,      // i32 (1 + tiles, 4), if there is a list: see list_tiles()
   kOperands
 };
 
@@ -91,6 +97,7 @@ struct GpuPointers {
   void* converted;                    // (rows, q_heads, k_dim)
   void *key_scales, *value_scales;
   float* sums;  // (rows, q_heads)
+  int4* tiles;  // the list of tiles, or nullptr
 };
 // Returns a launch's operands, for every kernel alike.
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l);

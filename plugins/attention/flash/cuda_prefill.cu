@@ -1,7 +1,7 @@
 // This does the attention of steps with many rows, on any GPU since sm_80: FlashAttention-2 (Dao, arXiv:2307.08691). A
-// block takes 64 rows of one query head, a warp 16 of them. It also does what comes before it, on any GPU: norm, rope,
-// append, and the queries in the cache's type. The naive twins of both are exact.cuh, which computes the formula in
-// f32, and AttentionHost::expected() of conformance/attention_host.cc, in f64.
+// block takes tiles of 64 rows of one query head, one after the other, a warp 16 rows. It also does what comes before
+// it, on any GPU: norm, rope, append, and the queries in the cache's type. The naive twins of both are exact.cuh, which
+// computes the formula in f32, and AttentionHost::expected() of conformance/attention_host.cc, in f64.
 //
 // The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it
 // multiplies keys, the next ones come, and the same of values: by asynchronous copies or, of codecs with scales,
@@ -93,7 +93,7 @@ __device__ void prepare_plain(const GpuArgs& a, const GpuPointers& p, uint32_t r
   }
 }
 
-// A warp takes kPrepareHeads heads of a row.
+// A warp takes kPrepareHeads heads of a row. If tiles are to be listed, there is a block more, which does that.
 template <class E, uint32_t D>
 __global__ void __launch_bounds__(32 * kPrepareWarps)
     prepare_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
@@ -101,6 +101,10 @@ __global__ void __launch_bounds__(32 * kPrepareWarps)
   const uint32_t heads = heads_of_row(a), warps_a_row = (heads + kPrepareHeads - 1) / kPrepareHeads;
   const uint32_t warp = blockIdx.x * kPrepareWarps + threadIdx.x / 32, row = warp / warps_a_row;
   const uint32_t first = warp % warps_a_row * kPrepareHeads, end = min(first + kPrepareHeads, heads);
+  if (a.tile_rows != 0 && blockIdx.x + 1 == gridDim.x) {
+    if (threadIdx.x < 32) list_tiles(a, p);
+    return;
+  }
   if (row >= min(p.live[kLiveRows], a.rows)) return;
   if (LaneRope<D>::fits(a)) return prepare_plain<E, D>(a, p, row, first, end);
   if (p.slot[row] < 0) return;
@@ -112,7 +116,8 @@ __global__ void __launch_bounds__(32 * kPrepareWarps)
 }
 
 // ---- attention --------------------------------------------------------------------------------------------------------
-constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps, kRows = 16 * kWarps;
+constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps, kRows = kTileRows;
+static_assert(kRows == 16 * kWarps);
 
 // A thread's share of a tile (keys kKeys, D) that is on its way. A codec without scales has none.
 template <class Bytes, uint32_t kKeys, uint32_t D>
@@ -371,10 +376,14 @@ template <class E, uint32_t D, class Bytes>
 __global__ void __launch_bounds__(kThreads)
     prefill_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   extern __shared__ __align__(128) char smem[];
-  if (a.copied_rows != 0) cuda::wait();
-  const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y, blockIdx.x);
   cuda::wait();
-  if (!t.is_empty(a)) Prefill<E, D, Bytes>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
+  const uint32_t most = a.tile_rows != 0 ? static_cast<uint32_t>(p.tiles[0].x) : gridDim.y;
+  for (uint32_t number = blockIdx.y; number < most; number += gridDim.y) {
+    const QueryTile t = QueryTile::next<kRows>(a, p, number);
+    if (t.rows == 0) return;
+    Prefill<E, D, Bytes>{a, p, t, blockIdx.x, cuda::shared_address(smem)}.run();
+    __syncthreads();
+  }
 }
 
 }  // namespace
@@ -384,7 +393,9 @@ void prepare(const GpuArgs& a, const cuda::Launch& l) {
   with_half(a.kv.k.codec, [&]<class E>(E) {
     with_dim<64, 128, 256>(head_dim(a), [&]<uint32_t D>() {
       l(&prepare_kernel<E, D>,
-        {.blocks = {(warps + kPrepareWarps - 1) / kPrepareWarps}, .threads = {32 * kPrepareWarps}}, a, pointers(a, l));
+        {.blocks = {(warps + kPrepareWarps - 1) / kPrepareWarps + (a.tile_rows != 0 ? 1 : 0)},
+         .threads = {32 * kPrepareWarps}},
+        a, pointers(a, l));
     });
   });
 }
@@ -393,7 +404,7 @@ void prefill(const GpuArgs& a, const cuda::Launch& l) {
   with_cache(a.kv.k, [&]<class E, class Bytes>(E, std::type_identity<Bytes>) {
     with_dim<64, 96, 128, 256>(head_dim(a), [&]<uint32_t D>() {
       l(&prefill_kernel<E, D, Bytes>,
-        {.blocks = {a.q_heads, query_tiles(a, kRows)},
+        {.blocks = {a.q_heads, tile_blocks(a, kRows)},
          .threads = {kThreads},
          .shared_bytes = Prefill<E, D, Bytes>::kSharedBytes},
         a, pointers(a, l));

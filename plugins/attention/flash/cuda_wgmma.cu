@@ -2,7 +2,7 @@
 // arXiv:2407.08608). Its naive twins are exact.cuh, which computes the formula in f32, and
 // AttentionHost::expected() of conformance/attention_host.cc, in f64.
 //
-// A block takes 128 rows of one query head. A producer fills a ring of K and V tiles of 128 tokens: one thread through
+// A block takes tiles of 128 rows of one query head, one after the other. A producer fills a ring of K and V tiles of 128 tokens: one thread through
 // the tensor copy engine or, where the cache has codes, a warpgroup that converts them. Two consumer warpgroups take 64
 // rows each. Within a warpgroup the next tile's scores are computed while the last tile's values are added up, and the
 // two warpgroups take turns to issue their products, so that one's softmax runs beside the other's products. Tiles go
@@ -10,8 +10,6 @@
 //
 // Example: rows 0 to 127 of a sequence that begins at position 4000 see positions 0 to 4127: 33 tiles, of which the
 // first that is walked is tile 32 (tokens 4096 to 4223).
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <string_view>
 
@@ -19,6 +17,7 @@
 #include "halves_result.cuh"
 #include "softmax.cuh"
 #include "tenon/cuda/shared_memory.cuh"
+#include "tenon/cuda/tensor_map.h"
 #include "tenon/cuda/warpgroup.cuh"
 #include "wgmma_block.cuh"
 #include "wgmma_codes.cuh"
@@ -242,92 +241,107 @@ struct Consumer {
   }
 };
 
+// A block's tiles of queries, one after the other. The first consumer's first warp finds the next one.
+class Tiles {
+ public:
+  struct Found {
+    uint32_t number, slot, first_row, rows, position, end;
+  };
+  // `found` is in shared memory.
+  __device__ Tiles(const GpuArgs& a, const GpuPointers& p, Found& found) : a_(a), p_(p), found_(found) {
+    uint32_t number = blockIdx.y;
+    tile_ = QueryTile::next<kRows>(a, p, number);
+    if (threadIdx.x == 0) found.number = number;
+  }
+  __device__ bool done() const { return tile_.rows == 0; }
+  __device__ const QueryTile& tile() const { return tile_; }
+
+  // Goes on to the next tile, when all threads are done with this one.
+  template <class Shared>
+  __device__ __forceinline__ void advance(const Shared& s) {
+    tile_.rows = 0;
+    if (a_.tile_rows == 0) return;
+    // The second consumer has given a turn that the first one has not taken.
+    if (threadIdx.x / kWarpgroupThreads == 1) cuda::named_sync(kTurn, kConsumers * kWarpgroupThreads);
+    cuda::named_sync(kTileDone, kThreads);
+    if (threadIdx.x == 0) s.make_barriers(true);
+    if (threadIdx.x / 32 == kWarpgroupThreads / 32) find();
+    cuda::named_sync(kTileFound, kThreads);
+    tile_ = {found_.slot, found_.first_row, found_.rows, found_.position, found_.end};
+  }
+
+ private:
+  __device__ __forceinline__ void find() const {
+    uint32_t number = found_.number + gridDim.y;
+    const QueryTile t = QueryTile::next<kRows>(a_, p_, number);
+    __syncwarp();  // all lanes have read the number
+    if (threadIdx.x % 32 == 0) found_ = {number, t.slot, t.first_row, t.rows, t.position, t.end};
+  }
+
+  const GpuArgs& a_;
+  const GpuPointers& p_;
+  Found& found_;
+  QueryTile tile_;
+};
+
 template <class E, uint32_t D, class C>
 __global__ void __launch_bounds__(kThreads, 1)
     wgmma_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p,
                  const __grid_constant__ Maps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char smem[];
-  const QueryTile t = QueryTile::of<kRows>(a, p, blockIdx.y, blockIdx.x);
-  if (t.is_empty(a)) return;
-  const Walk walk(a, t);
+  __shared__ Tiles::Found found;
+  Tiles tiles(a, p, found);
+  if (tiles.done()) return;
   constexpr uint32_t kAlignment = Layout<D, C>::kAlignment;
   constexpr bool kCoded = !std::is_void_v<C>;
   const Layout<D, C> s{(cuda::shared_address(smem) + kAlignment - 1) / kAlignment * kAlignment};
-  if (threadIdx.x == 0) {
-    s.queries_full().init(1);
-    for (const Side side : {Side::kKeys, Side::kValues}) {
-      for (uint32_t i = 0; i < kStages; ++i) {
-        s.full(side, i).init(kCoded ? kWarpgroupThreads / 32 : 1);
-        s.empty(side, i).init(kConsumers * kWarpgroupThreads / 32);
-      }
-    }
-    cuda::publish_barriers();
-  }
+  if (threadIdx.x == 0) s.make_barriers(false);
   __syncthreads();
-  const BlockWork<D, C> block{a, p, maps, s, t, walk};
   if (threadIdx.x < kWarpgroupThreads) {
     cuda::warpgroup::keep_registers<kCoded ? 56 : 24>();
-    if (threadIdx.x == 0) load_queries(block);
-    if constexpr (kCoded) {
-      CodedProducer<D, C>(block).run();
-    } else {
-      if (threadIdx.x == 0) produce<D>(block);
+    for (; !tiles.done(); tiles.advance(s)) {
+      const Walk walk(a, tiles.tile());
+      const BlockWork<D, C> block{a, p, maps, s, tiles.tile(), walk};
+      if (threadIdx.x == 0) load_queries(block);
+      if constexpr (kCoded) {
+        CodedProducer<D, C>(block).run();
+      } else {
+        if (threadIdx.x == 0) produce<D>(block);
+      }
     }
   } else {
     cuda::warpgroup::take_registers<kCoded ? 224 : 240>();
-    Consumer<E, D, C>(block).run();
+    for (; !tiles.done(); tiles.advance(s)) {
+      const Walk walk(a, tiles.tile());
+      Consumer<E, D, C>(BlockWork<D, C>{a, p, maps, s, tiles.tile(), walk}).run();
+    }
   }
 #endif
 }
 
 // ---- the host's side --------------------------------------------------------------------------------------------------
-PFN_cuTensorMapEncodeTiled_v12000 encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  TENON_CUDA_CHECK(
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found));
-  if (found != cudaDriverEntryPointSuccess) throw sdk::Failed("the driver has no cuTensorMapEncodeTiled");
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-}
-
-// The copy engine sees a tensor of halves so; boxes are 64 of dimension 0 by `rows` of dimension 1.
-struct MapShape {
-  uint64_t dim[4];     // innermost first
-  uint64_t stride[3];  // in bytes, of dimensions 1 to 3
-  uint32_t rows;
-};
-CUtensorMap make_map(tenon_format half, void* base, const MapShape& s) {
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = encoder();
-  const uint32_t box[4] = {kSwizzledColumns, s.rows, 1, 1}, steps[4] = {1, 1, 1, 1};
-  CUtensorMap map{};
-  const CUresult status =
-      encode(&map, half == TENON_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, base,
-             s.dim, s.stride, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS) throw sdk::Failed("cuTensorMapEncodeTiled: error " + std::to_string(status));
-  return map;
-}
-
 template <class E, uint32_t D, class C>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
   const GpuPointers p = pointers(a, l);
   const uint64_t q_head = D * sizeof(E), q_row = q_head * a.q_heads;
   const auto plane = [&](void* base, const cuda::KvPlane& kv) {
     const uint64_t tokens = a.kv.columns == 1 ? std::min(a.kv_len, a.kv.page_cells) : a.kv.page_cells;
-    return make_map(half_of(kv.codec), base,
-                    {{D, tokens, a.kv.heads, a.kv_pages},
-                     {static_cast<uint64_t>(kv.cell), static_cast<uint64_t>(kv.head), static_cast<uint64_t>(kv.page)},
-                     std::min(kTileKeys, a.kv.page_cells)});
+    return cuda::make_tensor_map(
+        half_of(kv.codec), base,
+        {{D, tokens, a.kv.heads, a.kv_pages},
+         {static_cast<uint64_t>(kv.cell), static_cast<uint64_t>(kv.head), static_cast<uint64_t>(kv.page)},
+         std::min(kTileKeys, a.kv.page_cells)});
   };
   Maps maps{};
-  maps.q = make_map(half_of(a.kv.k.codec), p.converted, {{D, a.rows, a.q_heads, 1}, {q_row, q_head, q_row}, kRows});
+  maps.q = cuda::make_tensor_map(half_of(a.kv.k.codec), p.converted,
+                                 {{D, a.rows, a.q_heads, 1}, {q_row, q_head, q_row}, kRows});
   if (std::is_void_v<C>) {
     maps.k = plane(p.keys, a.kv.k);
     maps.v = plane(p.values, a.kv.v);
   }
   l(&wgmma_kernel<E, D, C>,
-    {.blocks = {a.q_heads, query_tiles(a, kRows)}, .threads = {kThreads}, .shared_bytes = Layout<D, C>::kSharedBytes},
+    {.blocks = {a.q_heads, tile_blocks(a, kRows)}, .threads = {kThreads}, .shared_bytes = Layout<D, C>::kSharedBytes},
     a, p, maps);
 }
 

@@ -30,6 +30,7 @@ struct CopyPointers {
 // ---- what a copied sequence has ---------------------------------------------------------------------------------------
 struct Copied {
   uint32_t number, slot, first_row, rows;
+  uint32_t first_page;  // of the copy
   uint32_t first_pos, last_pos;
 };
 
@@ -265,8 +266,9 @@ __device__ __forceinline__ uint32_t of_live(const GatherArgs& a, uint32_t word) 
 __device__ void describe(const GatherArgs& a, const ViewPointers& p, const CopyPointers& to, const Copied& s,
                          bool there) {
   const auto number = static_cast<int32_t>(s.number);
+  // No row sees a page past the sequence's own, but all are pages that there are.
   for (uint32_t i = threadIdx.x; i < a.columns; i += kThreads) {
-    to.pages[size_t{s.number} * a.columns + i] = static_cast<int32_t>(s.number * a.columns + i);
+    to.pages[size_t{s.number} * a.columns + i] = static_cast<int32_t>(min(s.first_page + i, a.all_pages - 1));
   }
   for (uint32_t i = threadIdx.x; i < s.rows; i += kThreads) to.slot[s.first_row + i] = there ? number : -1;
   if (threadIdx.x != 0) return;
@@ -300,11 +302,12 @@ __device__ void turn_queries(const GatherArgs& a, const ViewPointers& p, const C
 // Returns the copied sequence of that number, and whether there is anything of it.
 __device__ __forceinline__ bool find_sequence(const GatherArgs& a, const ViewPointers& p, uint32_t number, Copied& s) {
   const int32_t slot = a.row_apart != 0 ? p.slot[number] : p.seq_slot[number];
-  s = {number, static_cast<uint32_t>(slot), number, 1, 0, 0};
+  s = {.number = number, .slot = static_cast<uint32_t>(slot), .first_row = number, .rows = 1};
   if (a.row_apart == 0) {
     s.first_row = static_cast<uint32_t>(p.seq_row[number]);
     s.rows = static_cast<uint32_t>(p.seq_row[number + 1]) - s.first_row;
   }
+  s.first_page = number * a.pages_apart + (a.and_rows != 0 ? s.first_row / kCopiedPage : 0);
   if (slot < 0 || s.rows == 0) return false;
   s.first_pos = static_cast<uint32_t>(p.pos[s.first_row]);
   s.last_pos = static_cast<uint32_t>(p.pos[s.first_row + s.rows - 1]);
@@ -376,7 +379,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 
   // ---- keys and values, in one page of the copy or two ----
-  const CopiedHead head{number, kv_head, a.columns, a.kv.heads};
+  const CopiedHead head{s.first_page, kv_head, a.kv.heads};
   const float* rope = a.turns != 0 ? p.rope : nullptr;
   const uint32_t k_dim = a.kv.k.dim, v_dim = a.kv.v.dim;
   const auto copy = [&](uint32_t from, uint32_t n) {

@@ -57,13 +57,13 @@ __device__ __forceinline__ float turned(const ViewArgs& a, const float* rope, in
   return second ? x(other) * sine + x(d) * angle.x : x(d) * angle.x - x(other) * sine;
 }
 
-// This is a KV head of a copied sequence.
+// This is a KV head of a copied sequence, whose pages follow each other.
 struct CopiedHead {
-  uint32_t sequence, head, columns, heads;
+  uint32_t first_page, head, heads;
 };
 // Returns where a copied place lies, in elements.
 __device__ __forceinline__ size_t element_at(const CopiedHead& h, uint32_t place, uint32_t dim) {
-  const size_t page = (size_t{h.sequence} * h.columns + place / kCopiedPage) * h.heads + h.head;
+  const size_t page = (size_t{h.first_page} + place / kCopiedPage) * h.heads + h.head;
   return (page * kCopiedPage + place % kCopiedPage) * dim;
 }
 

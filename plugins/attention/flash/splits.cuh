@@ -27,9 +27,9 @@ inline constexpr uint32_t kAnchor = 1024,
                           kNearAnchor = 64;  // windows begin at multiples of it, those of tails of the second one
 // A team takes less time for so many granules than others take to fold what more teams make of them.
 inline constexpr uint32_t kGranulesAlone = 2;
-// A row is left to one cluster while its teams have no more granules than this. More clusters would have to meet in
-// memory, and where a few sequences fill the GPU, their blocks would stand in line.
-inline constexpr uint32_t kGranulesOfCluster = 4;
+// A row is left to one cluster while its teams have no more granules than this: more clusters would have to meet in
+// memory. Where several sequences fill the GPU, their blocks would stand in line, too.
+inline constexpr uint32_t kGranulesOfCluster = 4, kGranulesAmongSequences = 8;
 inline constexpr uint32_t kAmple = 256;  // a split of so many positions is worth a block beside others
 
 __host__ __device__ inline uint32_t blocks_of_cluster(const GpuArgs& a) {
@@ -73,7 +73,7 @@ __device__ inline Cut cut(const GpuArgs& a, uint32_t pos) {
     const uint32_t step = a.granule * a.splits;
     return {start, max((span + step - 1) / step * a.granule, kAmple)};
   }
-  const bool in_cluster = span <= kGranulesOfCluster * a.granule * blocks_of_cluster(a);
+  const bool in_cluster = span <= a.granules * a.granule * blocks_of_cluster(a);
   const uint32_t splits = in_cluster ? blocks_of_cluster(a) : span >= a.splits * kAmple ? a.splits : (a.splits + 1) / 2;
   const uint32_t step = a.granule * splits;
   return {start, max((span + step - 1) / step, kGranulesAlone) * a.granule};

@@ -18,7 +18,8 @@ using cuda::warpgroup::kSwizzledColumns;
 using cuda::warpgroup::kSwizzledRowBytes;
 using cuda::warpgroup::kSwizzlePeriod;
 
-inline constexpr uint32_t kRows = 128, kTileKeys = 128, kStages = 2;  // a block, a tile and a ring have so many
+inline constexpr uint32_t kRows = kWgmmaTileRows;        // a tile of queries has so many
+inline constexpr uint32_t kTileKeys = 128, kStages = 2;  // a tile of keys and a ring have so many
 inline constexpr uint32_t kConsumers = 2, kWarpgroupThreads = 128, kThreads = (kConsumers + 1) * kWarpgroupThreads;
 inline constexpr uint32_t kConsumerRows = kRows / kConsumers;
 static_assert(kConsumerRows == 64);
@@ -26,7 +27,13 @@ static_assert(kConsumerRows == 64);
 inline constexpr uint32_t kSliceBytes = kTileKeys * kSwizzledRowBytes;
 static_assert(kRows == kTileKeys);
 // Every consumer has one of kTurn and one of kConsumer.
-enum NamedBarrier { kTurn = 1, kConsumer = kTurn + kConsumers, kProducer = kConsumer + kConsumers };
+enum NamedBarrier {
+  kTurn = 1,
+  kConsumer = kTurn + kConsumers,
+  kProducer = kConsumer + kConsumers,
+  kTileDone,
+  kTileFound
+};
 
 // The copy engine reads these tensors.
 struct Maps {
@@ -71,6 +78,21 @@ struct Layout {
   __device__ Barrier full(Side side, uint32_t stage) const { return Barrier(full_address(side, stage)); }
   __device__ Barrier empty(Side side, uint32_t stage) const {
     return Barrier(full_address(side, stage) + 2 * kStages * Barrier::kBytes);
+  }
+  // One thread makes the barriers for a tile of queries, `again` if there are those of another one.
+  __device__ void make_barriers(bool again) const {
+    const auto make = [&](Barrier barrier, uint32_t arrivals) {
+      if (again) barrier.invalidate();
+      barrier.init(arrivals);
+    };
+    make(queries_full(), 1);
+    for (const Side side : {Side::kKeys, Side::kValues}) {
+      for (uint32_t i = 0; i < kStages; ++i) {
+        make(full(side, i), std::is_void_v<C> ? 1 : kWarpgroupThreads / 32);
+        make(empty(side, i), kConsumers * kWarpgroupThreads / 32);
+      }
+    }
+    cuda::publish_barriers();
   }
 
  private:

@@ -120,10 +120,12 @@ class XGrammar : public sdk::Grammar<XGrammar> {
 
   struct Compiled {
     xgrammar::CompiledGrammar grammar;
+    bool counts;  // it may have rules of at most so many tokens or characters, which XGrammar counts from mask to mask
   };
   struct Matcher {
     xgrammar::GrammarMatcher matcher;
-    uint8_t ending = WellFormed::kNone;
+    bool counts;
+    std::vector<uint8_t> endings = {WellFormed::kNone};  // of the text's beginning, and after each token
   };
 
   XGrammar(const sdk::Params& params, const sdk::Env&)
@@ -154,7 +156,7 @@ class XGrammar : public sdk::Grammar<XGrammar> {
     try {
       // It has no cache and no threads of its own: the host has both.
       xgrammar::GrammarCompiler compiler(vocabulary_of(source), 1, false);
-      auto compiled = std::make_unique<Compiled>(Compiled{compiler.CompileGrammar(grammar_of(source))});
+      auto compiled = std::make_unique<Compiled>(Compiled{compiler.CompileGrammar(grammar_of(source)), counts(source)});
       if (const std::string& said = tenon::grammar_xgrammar::first_warning(); !said.empty()) throw sdk::Refused(said);
       check_beginning(*compiled);
       bytes = compiled->grammar.MemorySizeBytes();
@@ -170,7 +172,7 @@ class XGrammar : public sdk::Grammar<XGrammar> {
   }
 
   std::unique_ptr<Matcher> start(const Compiled& compiled) const {
-    return std::make_unique<Matcher>(Matcher{xgrammar::GrammarMatcher(compiled.grammar)});
+    return std::make_unique<Matcher>(Matcher{xgrammar::GrammarMatcher(compiled.grammar), compiled.counts});
   }
 
   void accept(Matcher& m, int32_t token) const {
@@ -178,12 +180,20 @@ class XGrammar : public sdk::Grammar<XGrammar> {
       if (!m.matcher.AcceptToken(token))
         throw sdk::Refused("the text cannot go on with token " + std::to_string(token));
     });
-    m.ending = well_formed_.ending(static_cast<size_t>(token));
+    m.endings.push_back(well_formed_.ending(static_cast<size_t>(token)));
+  }
+
+  void rewind(Matcher& m, uint32_t tokens) const {
+    if (m.counts) throw sdk::Refused("what rules with max_tokens or max_chars have counted is not taken back");
+    if (tokens >= m.endings.size())
+      throw sdk::Failed("there are no " + std::to_string(tokens) + " tokens to take back");
+    m.matcher.Rollback(static_cast<int>(tokens));
+    m.endings.resize(m.endings.size() - tokens);
   }
 
   void mask(Matcher& m, std::span<uint32_t> bits) const {
     within_budget([&] { fill(m.matcher, bits); });
-    well_formed_.forbid(m.ending, bits);
+    well_formed_.forbid(m.endings.back(), bits);
   }
 
  private:
@@ -207,6 +217,11 @@ class XGrammar : public sdk::Grammar<XGrammar> {
     tensor.dtype = xgrammar::GetBitmaskDLType();
     tensor.shape = &words;
     matcher.FillNextTokenBitmask(&tensor);
+  }
+
+  static bool counts(const sdk::GrammarSource& source) {
+    const auto holds = [&](std::string_view word) { return source.text().find(word) != source.text().npos; };
+    return source.form() == TENON_GRAMMAR_EBNF && (holds("max_tokens") || holds("max_chars"));
   }
 
   xgrammar::Grammar grammar_of(const sdk::GrammarSource& source) const {

@@ -3,8 +3,9 @@
 //   2. unpack_bytes    the packed weights in natural order, and their scales, into temporaries
 //   3. gemm_int8       sums in int32, exact, into a temporary, kPieceRows rows at a time
 //   4. scale_rows      y = sum * (scale of x * scale of the weights), with bias, residual or SiLU-multiply
-// 3 and 4 take turns, since the sums of a whole prompt would be the largest activation of all. x, and y after
-// SiLU-multiply, may be halves. The naive twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
+// 3 and 4 take turns, since the sums of a whole prompt would be the largest activation of all. On Hopper one op does
+// both where rows fill the multiprocessors (persistent_gemm.h). x, and y after SiLU-multiply, may be halves. The naive
+// twin is the loop in int64 of tests/conformance/int8_rows_test.cc.
 #pragma once
 
 #include "integer_format.cuh"
@@ -186,6 +187,7 @@ class IntegerGemmRecording {
   void record() {
     quantize();
     weights_ = record_unpack_bytes<F>(site_, TENON_I8, call_.store, rec_);
+    if (record_at_once()) return;
     const int64_t pieces = (rows_ + kPieceRows - 1) / kPieceRows, piece = (rows_ + pieces - 1) / pieces;
     const tenon_tid sums = rec_.temp(sdk::tensor(TENON_I32, {piece, columns_}));
     for (int64_t first = 0; first < rows_; first += piece) {
@@ -196,6 +198,24 @@ class IntegerGemmRecording {
   }
 
  private:
+  // Sums in int32 that are written and read again cost so much that idle multiprocessors cost less.
+  static constexpr double kLeastBusy = 0.7;
+  bool record_at_once() {
+    if (rec_.describe(call_.y).format != (chains_.silu ? TENON_F16 : TENON_F32)) return false;
+    const detail::PersistentCall product{.x = codes_,
+                                         .w = weights_.codes,
+                                         .y = call_.y,
+                                         .live = live_,
+                                         .n = columns_,
+                                         .silu = chains_.silu,
+                                         .x_scales = x_scales_,
+                                         .w_scales = weights_.scales,
+                                         .bias = chains_.bias,
+                                         .addend = chains_.addend,
+                                         .name = "gemm_int8"};
+    return detail::record_persistent(rec_, product, kLeastBusy);
+  }
+
   void quantize() {
     codes_ = rec_.temp(sdk::tensor(TENON_I8, {rows_, padded_}));
     x_scales_ = rec_.temp(sdk::tensor(TENON_F32, {rows_}));

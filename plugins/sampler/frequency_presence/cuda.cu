@@ -5,6 +5,9 @@ namespace tenon::frequency_presence {
 namespace {
 
 struct Penalty {
+  static __device__ bool changes(const FrequencyPresence::Record& record) {
+    return record.frequency != 0 || record.presence != 0;
+  }
   __device__ float operator()(const FrequencyPresence::Record& record, float logit, uint32_t count) const {
     return logit - (record.frequency * static_cast<float>(count) + record.presence);
   }

@@ -5,6 +5,7 @@ namespace tenon::repetition_penalty {
 namespace {
 
 struct Penalty {
+  static __device__ bool changes(const RepetitionPenalty::Record& record) { return record.penalty != 1; }
   __device__ float operator()(const RepetitionPenalty::Record& record, float logit, uint32_t) const {
     return logit > 0 ? logit / record.penalty : logit * record.penalty;
   }

@@ -3,7 +3,8 @@
 //   1. Each thread finds the greatest entry of each of its classes. The k-th largest of those 4096 is a floor: k
 //      entries at least are no less, and few more, since the largest fall into different classes. (Half of k more are
 //      let through if that saves looking closer.)
-//   2. Entries down to the floor are gathered; there are rarely more than a block's shared memory holds.
+//   2. Entries down to the floor are gathered; there are rarely more than a block's shared memory holds. Where there are
+//      few rows, threads have kept their entries in registers, else they read them again.
 //   3. They are sorted, and cut after the ties of the k-th.
 // Without a floor (k is 0 or large), or with too many ties, the whole cluster sorts them in memory.
 #include <bit>
@@ -18,6 +19,7 @@ namespace {
 using cuda::kClusterThreads, cuda::kClusterWarps, cuda::kMostClusterBlocks;
 
 constexpr uint32_t kMostOwn = kMostClusterBlocks;  // a thread has so many classes at most
+constexpr uint32_t kHeld = 32;                     // a thread that keeps its entries has so many at most
 constexpr uint32_t kMostFloor = 1024;              // k above this has no floor
 constexpr uint32_t kFew = 2048;                    // so many keys are sorted in shared memory
 constexpr uint32_t kBinBits = 10, kBins = 1 << kBinBits;
@@ -68,19 +70,43 @@ __device__ bool find_bin(const uint32_t (&value)[kMostClusterBlocks], const Binn
   return s.in_bin != 0;
 }
 
+// Loads entries that are `stride` apart, all at once; those that are not there are out.
+template <uint32_t N>
+__device__ __forceinline__ void load_entries(const cuda::CandidateRow& row, uint32_t first, uint32_t stride,
+                                             float (&logit)[N]) {
+#pragma unroll
+  for (uint32_t e = 0; e < N; ++e) {
+    logit[e] = first + e * stride < row.n ? row.logit[first + e * stride] : cuda::kOut;
+  }
+}
+
+// A thread's entries, if it keeps them; the candidates are dense then.
+template <bool kHolds>
+struct Held {};
+template <>
+struct Held<true> {
+  float logit[kHeld];
+};
+
 // Fills s.most. A thread's n-th entry is of its class n % (the classes that it has).
-__device__ void find_most(const cuda::CandidateRow& row, Shared& s) {
+template <bool kHolds>
+__device__ void find_most(const cuda::CandidateRow& row, Shared& s, Held<kHolds>& held) {
   const uint32_t classes = kMostClusterBlocks / gridDim.x, stride = gridDim.x * kClusterThreads;
+  const uint32_t own = blockIdx.x * kClusterThreads + threadIdx.x;
   uint32_t most[kMostOwn] = {};
-  for (uint32_t first = blockIdx.x * kClusterThreads + threadIdx.x; first < row.n; first += kMostOwn * stride) {
-    float logit[kMostOwn];
+  const auto look_at = [&](uint32_t e, float logit) {
+    if (logit > cuda::kOut) most[e % kMostOwn] = max(most[e % kMostOwn], sdk::cpu::rising_bits(logit));
+  };
+  if constexpr (kHolds) {
+    load_entries(row, own, stride, held.logit);
 #pragma unroll
-    for (uint32_t e = 0; e < kMostOwn; ++e) {
-      logit[e] = first + e * stride < row.n ? row.logit[first + e * stride] : cuda::kOut;
-    }
+    for (uint32_t e = 0; e < kHeld; ++e) look_at(e, held.logit[e]);
+  } else {
+    for (uint32_t first = own; first < row.n; first += kMostOwn * stride) {
+      float logit[kMostOwn];
+      load_entries(row, first, stride, logit);
 #pragma unroll
-    for (uint32_t e = 0; e < kMostOwn; ++e) {
-      if (logit[e] > cuda::kOut) most[e] = max(most[e], sdk::cpu::rising_bits(logit[e]));
+      for (uint32_t e = 0; e < kMostOwn; ++e) look_at(e, logit[e]);
     }
   }
 #pragma unroll
@@ -170,8 +196,14 @@ struct FallingKeys {
 struct Workers {
   uint32_t thread, threads;  // this thread is one of so many
 };
-__device__ void write_row(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,
-                          const FallingKeys& kept, const Workers& workers) {
+// This is a row, with where it comes from and goes to.
+struct RowWork {
+  const cuda::CandidateInput& in;
+  const cuda::CandidateRow& row;
+  const Pointers& p;
+};
+__device__ void write_row(const RowWork& work, const FallingKeys& kept, const Workers& workers) {
+  const auto& [in, row, p] = work;
   const auto [keys, n] = kept;
   const auto [thread, threads] = workers;
   const size_t first = size_t{row.row} * in.g.width;
@@ -182,11 +214,23 @@ __device__ void write_row(const cuda::CandidateInput& in, const cuda::CandidateR
   if (thread == 0) p.count[row.row] = static_cast<int32_t>(n);
 }
 
-// Calls put(place, key) for every entry at the floor or above; places count up in *count. Of the thread's classes
-// those are read again that reach the floor.
-template <class Put>
-__device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shared& s, uint32_t* count, Put put) {
+// Calls put(key) for every entry at the floor or above. If they are not held, of the thread's classes those are read
+// again that reach the floor.
+template <bool kHolds, class Put>
+__device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shared& s, const Held<kHolds>& held,
+                       Put put) {
   const uint32_t classes = kMostClusterBlocks / gridDim.x, stride = gridDim.x * kClusterThreads;
+  const uint32_t own = blockIdx.x * kClusterThreads + threadIdx.x;
+  const auto look_at = [&](uint32_t i, float logit) {
+    if (logit > cuda::kOut && sdk::cpu::rising_bits(logit) >= floor) {
+      put(sdk::cpu::candidate_key(logit, kHolds ? static_cast<int32_t>(i) : row.id_of(i)));
+    }
+  };
+  if constexpr (kHolds) {
+#pragma unroll
+    for (uint32_t e = 0; e < kHeld; ++e) look_at(own + e * stride, held.logit[e]);
+    return;
+  }
   uint32_t reached = 0;  // it has a bit for each of kMostOwn entries that follow each other
 #pragma unroll
   for (uint32_t e = 0; e < kMostOwn; ++e) {
@@ -194,7 +238,7 @@ __device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shar
     reached |= most > 0 && most >= floor ? 1U << e : 0;
   }
   if (reached == 0) return;
-  for (uint32_t first = blockIdx.x * kClusterThreads + threadIdx.x; first < row.n; first += kMostOwn * stride) {
+  for (uint32_t first = own; first < row.n; first += kMostOwn * stride) {
     float logit[kMostOwn];
 #pragma unroll
     for (uint32_t e = 0; e < kMostOwn; ++e) {
@@ -202,11 +246,7 @@ __device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shar
       logit[e] = (reached >> e & 1) != 0 && i < row.n ? row.logit[i] : cuda::kOut;
     }
 #pragma unroll
-    for (uint32_t e = 0; e < kMostOwn; ++e) {
-      if (logit[e] > cuda::kOut && sdk::cpu::rising_bits(logit[e]) >= floor) {
-        put(atomicAdd(count, 1), sdk::cpu::candidate_key(logit[e], row.id_of(first + e * stride)));
-      }
-    }
+    for (uint32_t e = 0; e < kMostOwn; ++e) look_at(first + e * stride, logit[e]);
   }
 }
 
@@ -214,20 +254,21 @@ __device__ uint32_t room_for(uint32_t n) {
   return n <= 2 ? 2 : 1u << (32 - __clz(n - 1));
 }
 
-// Sorts and writes few keys, by the first block; the others are done once it has theirs.
-__device__ void finish_few(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p, uint32_t n,
-                           Shared& s) {
+// These entries reach down to a floor.
+struct Reached {
+  uint32_t floor;
+  uint32_t n, before;  // the whole row has n, and the blocks before this one have `before`
+};
+
+// Sorts and writes few keys, by the first block; the others are done once they have left it theirs.
+__device__ void finish_few(const RowWork& work, const Reached& reached, Shared& s) {
   const auto cluster = cuda::this_cluster();
-  const uint32_t room = room_for(n);
+  const uint32_t n = reached.n, room = room_for(n);
   if (cluster.block_rank() == 0) {
-    uint32_t end = s.count;
-    for (uint32_t r = 1; r < cluster.num_blocks(); ++r) {
-      const uint32_t theirs = *cluster.map_shared_rank(&s.count, r);
-      const uint64_t* keys = cluster.map_shared_rank(s.keys, r);
-      for (uint32_t i = threadIdx.x; i < theirs; i += kClusterThreads) s.keys[end + i] = keys[i];
-      end += theirs;
-    }
     for (uint32_t i = n + threadIdx.x; i < room; i += kClusterThreads) s.keys[i] = 0;
+  } else {
+    uint64_t* to = cluster.map_shared_rank(s.keys, 0) + reached.before;
+    for (uint32_t i = threadIdx.x; i < s.count; i += kClusterThreads) to[i] = s.keys[i];
   }
   cluster.sync();
   if (cluster.block_rank() != 0) return;
@@ -240,40 +281,39 @@ __device__ void finish_few(const cuda::CandidateInput& in, const cuda::Candidate
     }
   });
   __syncthreads();
-  write_row(in, row, p, {s.keys, cut(s.keys, n, p.record[row.slot].k)}, {threadIdx.x, kClusterThreads});
+  write_row(work, {s.keys, cut(s.keys, n, work.p.record[work.row.slot].k)}, {threadIdx.x, kClusterThreads});
 }
 
-// These entries reach down to a floor.
-struct Reached {
-  uint32_t floor;
-  uint32_t n, before;  // the whole row has n, and the blocks before this one have `before`
-};
 // Sorts and writes any number of keys, by the whole cluster.
-__device__ void finish_many(const cuda::CandidateInput& in, const cuda::CandidateRow& row, const Pointers& p,
-                            const Reached& reached, Shared& s) {
+template <bool kHolds>
+__device__ void finish_many(const RowWork& work, const Reached& reached, Shared& s, const Held<kHolds>& held) {
+  const auto& [in, row, p] = work;
   const auto [floor, n, before] = reached;
   const auto cluster = cuda::this_cluster();
   const uint32_t thread = cluster.block_rank() * kClusterThreads + threadIdx.x;
   const uint32_t threads = cluster.num_blocks() * kClusterThreads, room = room_for(n);
   uint64_t* keys = p.keys + row.row * p.room;
-  gather(row, floor, s, &s.placed, [&](uint32_t place, uint64_t key) { keys[before + place] = key; });
+  gather(row, floor, s, held, [&](uint64_t key) { keys[before + atomicAdd(&s.placed, 1)] = key; });
   for (uint32_t i = n + thread; i < room; i += threads) keys[i] = 0;
   cluster.sync();
   sort_falling(keys, room, thread, threads, [&](uint32_t) { cluster.sync(); });
-  write_row(in, row, p, {keys, cut(keys, n, p.record[row.slot].k)}, {thread, threads});
+  write_row(work, {keys, cut(keys, n, p.record[row.slot].k)}, {thread, threads});
 }
 
-__global__ void __launch_bounds__(kClusterThreads, 2) keep_kernel(cuda::CandidateInput in, Pointers p) {
+template <bool kHolds>
+__global__ void __launch_bounds__(kClusterThreads, kHolds ? 1 : 2) keep_kernel(cuda::CandidateInput in, Pointers p) {
   __shared__ Shared s;
+  Held<kHolds> held;
   cuda::CandidateRow row;
   if (!cuda::open(in, row)) return;
   const auto cluster = cuda::this_cluster();
   const uint32_t k = p.record[row.slot].k;
   if (threadIdx.x == 0) s.count = s.placed = 0;
-  find_most(row, s);
+  find_most(row, s, held);
   cluster.sync();
   const uint32_t floor = k > 0 && k <= kMostFloor ? find_floor(k, s) : 0;
-  gather(row, floor, s, &s.count, [&](uint32_t place, uint64_t key) {
+  gather(row, floor, s, held, [&](uint64_t key) {
+    const uint32_t place = atomicAdd(&s.count, 1);
     if (place < kFew) s.keys[place] = key;
   });
   cluster.sync();
@@ -283,16 +323,29 @@ __global__ void __launch_bounds__(kClusterThreads, 2) keep_kernel(cuda::Candidat
     n += *cluster.map_shared_rank(&s.count, r);
   }
   if (n <= kFew) {
-    finish_few(in, row, p, n, s);
+    finish_few({in, row, p}, {floor, n, before}, s);
   } else {
-    finish_many(in, row, p, {floor, n, before}, s);
+    finish_many({in, row, p}, {floor, n, before}, s, held);
   }
+}
+
+cuda::Grid grid_of(const cuda::CandidateGrid& g) {
+  return cuda::cluster_grid(&keep_kernel<false>, g);
+}
+// Blocks that hold entries have a multiprocessor each, and those of a cluster are neighbours: more would take turns.
+bool holds(const cuda::CandidateGrid& g) {
+  constexpr uint32_t kMostHolding = 64;
+  const uint32_t blocks = grid_of(g).blocks.x;
+  return g.dense() && blocks * g.rows <= kMostHolding && g.width <= kHeld * blocks * kClusterThreads;
 }
 
 void keep(const cuda::CandidateGrid& g, const cuda::Launch& l) {
   const Pointers p{l.ptr<const TopK::Record>(kParams), l.ptr<float>(kKeptLogit), l.ptr<int32_t>(kKeptId),
                    l.ptr<int32_t>(kKeptCount),         l.scratch<uint64_t>(),    std::bit_ceil(g.width)};
-  l(&keep_kernel, cuda::cluster_grid(&keep_kernel, g), cuda::CandidateInput(g, l), p);
+  cuda::Grid grid = grid_of(g);
+  if (!holds(g)) return l(&keep_kernel<false>, grid, cuda::CandidateInput(g, l), p);
+  grid.shared_bytes = cuda::kLargeBlockBytes;  // so that nothing fits beside a block's registers (block_size.h)
+  l(&keep_kernel<true>, grid, cuda::CandidateInput(g, l), p);
 }
 
 }  // namespace
@@ -304,7 +357,8 @@ void TopK::record_apply(tenon_candidates& c, const tenon_sampling& s, sdk::Recor
                     .operands = op.operands,
                     .chunks = {},
                     .cost = op.cost(2, false),
-                    .scratch_bytes = op.grid.rows * uint64_t{std::bit_ceil(op.grid.width)} * sizeof(uint64_t)},
+                    .scratch_bytes = op.grid.rows * uint64_t{std::bit_ceil(op.grid.width)} * sizeof(uint64_t),
+                    .blocks = holds(op.grid) ? uint32_t{TENON_BLOCKS_WHOLE} : 0},
                    op.grid);
 }
 

@@ -55,7 +55,22 @@ class Continuous : public sdk::Scheduler<Continuous> {
   void next(const sdk::Workload& w, sdk::Schedule& schedule) {
     const uint32_t victim = victim_of_priority(w);
     if (victim != TENON_NO_SEQUENCE) schedule.preempt(victim);
-    uint32_t rows = decode(w, victim, schedule);
+    const uint32_t budget = decode(w, victim, schedule);
+    share_prompts(w, victim, budget);
+    keep_to_program(w, schedule.rows());
+    for (const tenon_share& share : prompts_) schedule.run(share.sequence, share.rows);
+  }
+
+  uint32_t no_space(const sdk::Workload& w, uint32_t sequence) const { return sdk::least_important(w, sequence); }
+
+ private:
+  // A few rows more than a program of a device has would make the step as long as the next program's. They wait for
+  // the next step, which costs less where there are many of the others.
+  static constexpr uint32_t kLeastProgram = 256, kManyForOne = 16;
+
+  // Gives the rows of the budget to prompts.
+  void share_prompts(const sdk::Workload& w, uint32_t victim, uint32_t rows) {
+    prompts_.clear();
     uint32_t slots = w.free_slots() + (victim == TENON_NO_SEQUENCE ? 0 : 1), runs = 0;
     uint64_t held = 0;  // those who run will still take so many pages
     for (uint32_t i = 0; i < w.size(); ++i) {
@@ -79,14 +94,24 @@ class Continuous : public sdk::Scheduler<Continuous> {
         held += wanted;
       }
       const uint32_t n = std::min(s.pending, rows);
-      schedule.run(c.index, n);
+      prompts_.push_back({c.index, n});
       rows -= n;
     }
   }
 
-  uint32_t no_space(const sdk::Workload& w, uint32_t sequence) const { return sdk::least_important(w, sequence); }
+  // Takes from the last prompt what goes beyond a program, beside so many rows of sequences that generate.
+  void keep_to_program(const sdk::Workload& w, uint32_t generating) {
+    if (prompts_.empty()) return;
+    uint32_t all = generating;
+    for (const tenon_share& share : prompts_) all += share.rows;
+    uint32_t beyond = 0;
+    for (const uint32_t rows : w.program_rows()) {
+      if (rows >= kLeastProgram && rows < all) beyond = all - rows <= rows / kManyForOne ? all - rows : 0;
+    }
+    // It has most of its rows now, so that no prompt comes to its end by a few rows a step.
+    if (2 * beyond <= prompts_.back().rows) prompts_.back().rows -= beyond;
+  }
 
- private:
   static uint64_t pages(const sdk::Workload& w, uint32_t tokens) {
     return w.page_tokens() == 0 ? 0 : (uint64_t{tokens} + w.page_tokens() - 1) / w.page_tokens();
   }
@@ -153,7 +178,9 @@ class Continuous : public sdk::Scheduler<Continuous> {
   uint64_t patience_;
   bool fair_;
   Turns turns_;
-  std::vector<Candidate> order_;  // it is used within one call
+  // They are used within one call.
+  std::vector<Candidate> order_;
+  std::vector<tenon_share> prompts_;
 };
 
 }  // namespace tenon::continuous

@@ -116,6 +116,35 @@ TEST_F(GrammarRequests, GetTheTextThatTheyGetWithoutDrafts) {
   expect_equal({"scheduler.use=continuous", "scheduler.sequences=2", "draft.pipeline.tokens=2"});
 }
 
+// Texts of few letters repeat themselves, so some of what they are said to go on with comes. Letters that come in turn
+// have another mask for each draft, and after six nothing comes, be it behind the text or behind a draft.
+TEST_F(GrammarRequests, HaveDraftsOfTheirOwn) {
+  for (const std::string text : {"ab", ">abc", ">ab", "#ab", "#abcde"}) {
+    SCOPED_TRACE(text);
+    const auto plain = open(), engine = open({"draft.use=ngram", "draft.k=3"});
+    for (uint32_t seed = 0; seed < 12; ++seed) {
+      std::vector<Request> with = {request(seed)}, without = {request(seed)};
+      with[0].grammar = letters(*engine, text);
+      without[0].grammar = letters(*plain, text);
+      const Result got = engine->generate(with).front(), expected = plain->generate(without).front();
+      EXPECT_EQ(got.tokens, expected.tokens);
+      EXPECT_EQ(got.text, expected.text);
+      EXPECT_EQ(message_of(got), message_of(expected));
+    }
+    const RunStats stats = engine->totals();
+    EXPECT_GT(stats.drafted, stats.accepted);
+    EXPECT_GT(stats.accepted, 0u);
+  }
+}
+
+TEST_F(GrammarRequests, HaveNoDraftsWhereNothingIsTakenBack) {
+  const auto engine = open({"draft.use=ngram", "draft.k=3"});
+  Request r = request(1);
+  r.grammar = letters(*engine, "-ab");
+  EXPECT_EQ(message_of(engine->generate(r)), "");
+  EXPECT_EQ(engine->totals().drafted, 0u);
+}
+
 TEST_F(GrammarRequests, GetTheTextThatTheyGetWithoutPreemption) {
   if (kDevice == "cuda") GTEST_SKIP() << "the cache with few pages is for the CPU";
   expect_equal({"scheduler.use=continuous", "scheduler.sequences=8", "kv_cache.use=few_pages", "kv_cache.pages=20"});
@@ -152,15 +181,19 @@ TEST_F(GrammarRequests, CostOthersNothing) {
 }
 
 TEST_F(GrammarRequests, WhatGoesWrongWithAMaskEndsThatRequestAlone) {
-  const auto engine = open({"scheduler.use=continuous", "scheduler.sequences=4"});
-  std::vector<Request> requests = {request(1), request(2), request(3)};
-  requests[1].grammar = letters(*engine, "!");
-  requests[2].grammar = letters(*engine, "0");
-  const std::vector<Result> results = engine->generate(requests);
-  EXPECT_EQ(results[0].tokens, open()->generate(request(1)).tokens);
-  EXPECT_THAT(message_of(results[1]), HasSubstr("grammar.letters: mask: there is no mask today"));
-  EXPECT_THAT(message_of(results[2]), HasSubstr("the grammar allows no token of the vocabulary here"));
-  EXPECT_EQ(results[2].text, "0");
+  for (const std::vector<std::string>& drafts : {std::vector<std::string>(), {"draft.use=ngram", "draft.k=3"}}) {
+    std::vector<std::string> set = {"scheduler.use=continuous", "scheduler.sequences=2"};
+    set.insert(set.end(), drafts.begin(), drafts.end());
+    const auto engine = open(set);
+    std::vector<Request> requests = {request(1), request(2), request(3)};
+    requests[1].grammar = letters(*engine, "!");
+    requests[2].grammar = letters(*engine, "0");
+    const std::vector<Result> results = engine->generate(requests);
+    EXPECT_EQ(results[0].tokens, open()->generate(request(1)).tokens);
+    EXPECT_THAT(message_of(results[1]), HasSubstr("grammar.letters: mask: there is no mask today"));
+    EXPECT_THAT(message_of(results[2]), HasSubstr("the grammar allows no token of the vocabulary here"));
+    EXPECT_EQ(results[2].text, "0");
+  }
 }
 
 TEST_F(GrammarRequests, WhatCannotBeHadIsSaid) {

@@ -1,5 +1,6 @@
-// grammar.letters, for tests: the text has letters that the request states ("abc"), and may end after the third. Some
-// letters stand for what goes wrong: "!" for a mask that fails, "0" for one that allows nothing once there is a letter.
+// grammar.letters, for tests: the text has letters that the request states ("abc"), and may end after the third. A first
+// letter of them may say more: ">abc" that they come in turn, a letter a token; "#abc" that nothing comes after six;
+// "-abc" that tokens are not taken back; "0", that nothing comes after it; and "!" that the mask fails.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@ class Letters : public sdk::Grammar<Letters> {
   struct Matcher {
     std::string letters;
     size_t length = 0;
+    std::vector<size_t> before = {};  // each accepted token, the length
   };
 
   Letters(const sdk::Params&, const sdk::Env&) {}
@@ -38,14 +40,21 @@ class Letters : public sdk::Grammar<Letters> {
 
   void accept(Matcher& m, int32_t token) const {
     const std::string& text = tokens_[static_cast<size_t>(token)];
-    if (!is_of(m, text)) throw sdk::Refused("\"" + text + "\" is not of the letters");
+    if (nothing_comes(m) || !is_of(m, text)) throw sdk::Refused("\"" + text + "\" is not of the letters");
+    m.before.push_back(m.length);
     m.length += text.size();
+  }
+  void rewind(Matcher& m, uint32_t tokens) const {
+    if (m.letters[0] == '-') throw sdk::Refused("tokens are not taken back");
+    if (tokens == 0) return;
+    m.length = m.before.at(m.before.size() - tokens);
+    m.before.resize(m.before.size() - tokens);
   }
   void mask(const Matcher& m, std::span<uint32_t> bits) const {
     if (m.letters == "!") throw sdk::Failed("there is no mask today");
     std::fill(bits.begin(), bits.end(), 0);
     const auto allow = [&](size_t id) { bits[id / 32] |= uint32_t{1} << id % 32; };
-    if (m.letters[0] == '0' && m.length > 0) return;
+    if (nothing_comes(m)) return;
     for (size_t id = 0; id < tokens_.size(); ++id) {
       if (is_of(m, tokens_[id])) allow(id);
     }
@@ -54,8 +63,13 @@ class Letters : public sdk::Grammar<Letters> {
   }
 
  private:
+  static bool nothing_comes(const Matcher& m) {
+    return (m.letters[0] == '0' && m.length > 0) || (m.letters[0] == '#' && m.length >= 6);
+  }
   static bool is_of(const Matcher& m, const std::string& text) {
-    return !text.empty() && text.find_first_not_of(m.letters) == text.npos;
+    const std::string letters = m.letters.substr(m.letters.find_first_not_of(">#-"));
+    if (m.letters[0] == '>') return text == letters.substr(m.length % letters.size(), 1);
+    return !text.empty() && text.find_first_not_of(letters) == text.npos;
   }
 
   std::vector<std::string> tokens_;

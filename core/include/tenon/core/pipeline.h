@@ -135,6 +135,9 @@ class Pipeline {
   uint32_t max_out_rows(bool sample) const;  // so many of its rows, or of a scoring step's, have logits at most
   // Returns, ascending, the rows of the programs for steps of one row a sequence.
   std::vector<uint32_t> one_row_programs() const;
+  // Returns, ascending, the rows of the programs for steps with prompts beside sequences that generate; none on a device
+  // without queues, where a step takes as long as its own rows do.
+  std::vector<uint32_t> prompt_programs() const;
   bool has_head() const;               // false: it is a part of a model, which gives rows instead of logits
   uint32_t out_columns() const;        // the vocabulary, or without a head the model's width
   uint32_t draft_tokens() const;       // a step has so many proposals at most; 0 without a draft

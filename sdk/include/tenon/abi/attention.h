@@ -30,8 +30,9 @@ typedef struct tenon_attn_call {
 
 typedef struct tenon_attention {
   tenon_head h;
-  /* In steps of up to this many rows a row's result does not depend, to the bit, on the other rows; 0 = it always may.  Over a
-   * view with TENON_POS_TABLE cells may be summed in another order where a step has several rows of a sequence. */
+  /* In steps of up to this many rows (4, if of one row a sequence) a row's result does not depend, to the bit, on the other rows;
+   * 0 = it always may, UINT32_MAX = it never does.  Over a view with TENON_POS_TABLE cells may be summed in another order where a step has several rows of a
+   * sequence. */
   uint32_t row_invariant_max;
   uint32_t leaves_links; /* 1: where a product alone reads the result, claim is asked once more, with formats of that product's x
                             (tenon/sdk/linked_rows.h) as out_format, and REFUSES those that record does not leave */

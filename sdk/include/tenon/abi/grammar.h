@@ -51,11 +51,16 @@ typedef struct tenon_grammar {
   /* [any] It makes a matcher at the beginning of a text.  A matcher is used by one thread at a time. */
   tenon_status (*start)(void *self, const void *compiled, void **matcher, tenon_reason *why);
   void (*stop)(void *self, void *matcher); /* [any] */
-  /* [host] The text goes on with this token, which the newest mask allowed, and which ends no text.  REFUSED: it is not allowed. */
+  /* [host] The text goes on with this token, which ends no text.  REFUSED: it is not allowed, and the matcher is as it was.  Between
+   * two masks several tokens may be accepted, and drafts are asked about that no mask allows. */
   tenon_status (*accept)(void *self, void *matcher, int32_t token, tenon_reason *why);
   /* [host] It writes one bit for each token, (tokens + 31) / 32 words: 1 = the token may come next.  A token that ends the text is
    * allowed where the text is complete, and only there. */
   tenon_status (*mask)(void *self, void *matcher, uint32_t *bits, tenon_reason *why);
+  /* [host] It takes back the newest `tokens` accepted tokens, no more than a step has drafts, so that a matcher can look at drafts before
+   * it is known which of them come: all is as before they were accepted.  REFUSED, which the host asks for with 0 tokens when it has
+   * started the matcher: this one takes nothing back, and text under its grammar comes without drafts.  NULL: none does. */
+  tenon_status (*rewind)(void *self, void *matcher, uint32_t tokens, tenon_reason *why);
 } tenon_grammar;
 
 #ifdef __cplusplus

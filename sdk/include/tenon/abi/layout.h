@@ -6,12 +6,12 @@
 #define TENON_LAYOUT_ATTENTION    "7f668c20a5dbc963"
 #define TENON_LAYOUT_DEVICE       "0c2b211e0d442ded"
 #define TENON_LAYOUT_DRAFT        "177df5f2318187e0"
-#define TENON_LAYOUT_GRAMMAR      "3f4545d16b68ee76"
+#define TENON_LAYOUT_GRAMMAR      "7d4c5de3086cdb8e"
 #define TENON_LAYOUT_KV_CACHE     "25f663443518be55"
 #define TENON_LAYOUT_OP           "58e9379def2b0ce6"
 #define TENON_LAYOUT_QUANTIZATION "4ad23a9809ddf85e"
 #define TENON_LAYOUT_SAMPLER      "92f57e073110491f"
-#define TENON_LAYOUT_SCHEDULER    "2ca881f01c2c9223"
+#define TENON_LAYOUT_SCHEDULER    "7e4ebad5e21a3124"
 
 /* TENON_LAYOUTS(X) makes an X("kind", hash) of each. */
 #define TENON_LAYOUTS(X) \
@@ -41,7 +41,7 @@
  * grammar: enum TENON_GRAMMAR_JSON_SCHEMA 445d48d5989e
  * grammar: enum TENON_GRAMMAR_CLOSED 12565435a878
  * grammar: tenon_grammar_source 844beb62dc0d
- * grammar: tenon_grammar be9799ad0068
+ * grammar: tenon_grammar f73dfb57c299
  * kv_cache: tenon_kv_plane be010cfaad3b
  * kv_cache: tenon_kv_format ce8cbe1ec197
  * kv_cache: enum TENON_POS_LINEAR 7ff7f608c5b4
@@ -111,7 +111,7 @@
  * sampler: tenon_sampler 191b9152e19b
  * scheduler: enum TENON_SEQUENCE_WAITS 96c397a3de8b
  * scheduler: tenon_sequence 7d05f38b450e
- * scheduler: tenon_workload 57d6b05576a5
+ * scheduler: tenon_workload 9cc5603ee174
  * scheduler: tenon_share 094608f50c88
  * scheduler: tenon_schedule 3779e6566c60
  * scheduler: tenon_scheduler e4d8a47ae370

@@ -45,6 +45,10 @@ typedef struct tenon_workload {
   uint32_t free_pages;  /* so many pages no sequence holds; a page serves one sequence */
   uint32_t reserved;
   const tenon_sequence *const *sequence; /* [n] */
+  /* [n_programs] A device with queues has programs of so many rows, ascending, for steps with prompts: a step takes as long as the least
+   * one that has room for it, however many of its rows are used.  NULL: a step takes as long as its own rows do. */
+  const uint32_t *program_rows;
+  uint32_t n_programs, reserved_too;
 } tenon_workload;
 
 /* A share gives the first `rows` pending tokens of a sequence (an index into the workload) to the step.  Frozen. */

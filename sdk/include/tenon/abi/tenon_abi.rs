@@ -15,12 +15,12 @@ pub const fn head(size: usize) -> tenon_head {
 pub const TENON_LAYOUT_ATTENTION: &str = "7f668c20a5dbc963";
 pub const TENON_LAYOUT_DEVICE: &str = "0c2b211e0d442ded";
 pub const TENON_LAYOUT_DRAFT: &str = "177df5f2318187e0";
-pub const TENON_LAYOUT_GRAMMAR: &str = "3f4545d16b68ee76";
+pub const TENON_LAYOUT_GRAMMAR: &str = "7d4c5de3086cdb8e";
 pub const TENON_LAYOUT_KV_CACHE: &str = "25f663443518be55";
 pub const TENON_LAYOUT_OP: &str = "58e9379def2b0ce6";
 pub const TENON_LAYOUT_QUANTIZATION: &str = "4ad23a9809ddf85e";
 pub const TENON_LAYOUT_SAMPLER: &str = "92f57e073110491f";
-pub const TENON_LAYOUT_SCHEDULER: &str = "2ca881f01c2c9223";
+pub const TENON_LAYOUT_SCHEDULER: &str = "7e4ebad5e21a3124";
 
 // attention.h
 #[repr(C)]
@@ -220,12 +220,13 @@ pub struct tenon_grammar {
     pub stop: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
     pub accept: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, i32, *mut tenon_reason) -> tenon_status>,
     pub mask: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, *mut u32, *mut tenon_reason) -> tenon_status>,
+    pub rewind: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, u32, *mut tenon_reason) -> tenon_status>,
 }
 unsafe impl Sync for tenon_grammar {}
 impl tenon_grammar {
-    pub const NEW: tenon_grammar = tenon_grammar { h: head(64), prepare: None, compile: None, release: None, start: None, stop: None, accept: None, mask: None };
+    pub const NEW: tenon_grammar = tenon_grammar { h: head(72), prepare: None, compile: None, release: None, start: None, stop: None, accept: None, mask: None, rewind: None };
 }
-const _: () = assert!(core::mem::size_of::<tenon_grammar>() == 64);
+const _: () = assert!(core::mem::size_of::<tenon_grammar>() == 72);
 
 // kv_cache.h
 #[repr(C)]
@@ -1075,12 +1076,15 @@ pub struct tenon_workload {
     pub free_pages: u32,
     pub reserved: u32,
     pub sequence: *const *const tenon_sequence,
+    pub program_rows: *const u32,
+    pub n_programs: u32,
+    pub reserved_too: u32,
 }
 unsafe impl Sync for tenon_workload {}
 impl tenon_workload {
-    pub const NEW: tenon_workload = tenon_workload { h: head(40), n: 0, rows: 0, free_slots: 0, page_tokens: 0, free_pages: 0, reserved: 0, sequence: core::ptr::null() };
+    pub const NEW: tenon_workload = tenon_workload { h: head(56), n: 0, rows: 0, free_slots: 0, page_tokens: 0, free_pages: 0, reserved: 0, sequence: core::ptr::null(), program_rows: core::ptr::null(), n_programs: 0, reserved_too: 0 };
 }
-const _: () = assert!(core::mem::size_of::<tenon_workload>() == 40);
+const _: () = assert!(core::mem::size_of::<tenon_workload>() == 56);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_share {

@@ -33,6 +33,10 @@ class Barrier {
   __device__ __forceinline__ void init(uint32_t arrivals) const {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address_), "r"(arrivals) : "memory");
   }
+  // Ends it, so that it can be made again. Nobody waits or arrives any more.
+  __device__ __forceinline__ void invalidate() const {
+    asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(address_) : "memory");
+  }
   __device__ __forceinline__ void arrive() const {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address_) : "memory");
   }
@@ -103,10 +107,41 @@ class Barrier {
         "l"(map), "r"(address_), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3)
         : "memory");
   }
+  // Copies a box to the same place in each block of the cluster whose rank has its bit in `ranks`, as copy_to_cluster().
+  __device__ __forceinline__ void copy_box_to_cluster(uint32_t to, const void* map, const BoxOrigin& at,
+                                                      uint16_t ranks) const {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, "
+        "{%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+        "l"(map), "r"(address_), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3), "h"(ranks)
+        : "memory");
+  }
 
  private:
   uint32_t address_;
 };
+
+// ---- boxes stored to a tensor. One thread stores them, makes a batch of them, and waits ------------------------------
+// What other threads wrote there is ordered by fence_async() (shared_memory.cuh) and a barrier. Elements outside of the
+// tensor are not stored.
+__device__ __forceinline__ void store_box(const void* map, uint32_t from, const BoxOrigin& at) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+               "r"(from), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3)
+               : "memory");
+}
+__device__ __forceinline__ void commit_boxes() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Waits until all but kPending of this thread's batches have been read from shared memory.
+template <uint32_t kPending>
+__device__ __forceinline__ void wait_boxes_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+// Waits until they have been stored.
+template <uint32_t kPending>
+__device__ __forceinline__ void wait_boxes() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(kPending) : "memory");
+}
 
 // Makes what init() wrote visible to the copy engine and to the cluster. Before Hopper there is nothing to do.
 __device__ __forceinline__ void publish_barriers() {

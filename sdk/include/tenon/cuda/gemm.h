@@ -7,6 +7,8 @@
 //   2. the product, f32 sums, with bias and residual in its epilogue (gemm_tuning.h: how the algorithm is chosen).
 //   3. for SILU_MUL: bias and silu(gate) * up. The product then goes to a temporary in the weights' type, in pieces of
 //      kSiluPieceRows rows, since for a whole prompt it would be the largest activation of all.
+//      Where halves come out, there is no bias, and rows fill the multiprocessors, one op does both on Hopper
+//      (persistent_gemm.h).
 // f32 weights are multiplied in f32, without TF32.
 #pragma once
 
@@ -17,6 +19,7 @@
 
 #include "tenon/cuda/gemm_rows.cuh"
 #include "tenon/cuda/op.h"
+#include "tenon/cuda/persistent_gemm.h"
 #include "tenon/cuda/product.h"
 #include "tenon/sdk/fop.h"
 
@@ -148,6 +151,84 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   emit<&gemm>(rec, spec, p, TENON_OP_FOREIGN);
 }
 
+// From kXScales on they are there where the product has them.
+struct PersistentOperand {
+  enum : uint32_t { kX, kW, kY, kLive, kXScales, kWScales, kBias, kAddend };
+};
+struct PersistentArgs : PersistentGemm {
+  uint32_t biased, added;
+};
+inline void persistent_gemm(const PersistentArgs& a, const Launch& l) {
+  using Operand = PersistentOperand;
+  PersistentGemmPointers p{};
+  p.x = l.ptr<const void>(Operand::kX);
+  p.w = l.ptr<const void>(Operand::kW);
+  p.y = l.ptr<void>(Operand::kY);
+  p.live = l.ptr<const uint32_t>(Operand::kLive);
+  sdk::PresentOperands present(l, Operand::kXScales);
+  p.x_scales = present.take<const float>(a.format == TENON_I8);
+  p.w_scales = present.take<const float>(a.format == TENON_I8);
+  p.bias = present.take<const float>(a.biased != 0);
+  p.addend = present.take<const float>(a.added != 0);
+  run_persistent_gemm(a, p, l);
+}
+
+// A product by a kernel of the project's own has these.
+struct PersistentCall {
+  tenon_tid x, w, y, live;  // (rows, k), (n, k) dense, and (rows, as many columns as are wanted)
+  int64_t n;
+  bool silu;
+  tenon_tid x_scales = 0, w_scales = 0, bias = 0, addend = 0;  // of int8; the last two may be 0
+  const char* name;
+};
+// Records it as one op, and returns true, where persistent_gemm_blocks() has some and tensors lie as the kernel takes
+// them.
+inline bool record_persistent(sdk::Recorder& rec, const PersistentCall& call, double least_busy) {
+  const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
+  // The copy engine takes rows at whole 16 bytes. Parts of wider rows may begin anywhere.
+  const auto is_dense = [&](const tenon_tensor& t) {
+    const int64_t bytes = t.dim[1] * tenon_format_block(t.format).bytes;
+    return t.stride[0] == bytes && bytes % 16 == 0;
+  };
+  if (!is_dense(x) || !is_dense(y) || (call.addend != 0 && !is_dense(rec.describe(call.addend)))) return false;
+  const auto elements = [](const tenon_tensor& t) { return t.stride[0] / tenon_format_block(t.format).bytes; };
+  PersistentArgs a{};
+  a.rows = static_cast<uint32_t>(y.dim[0]);
+  a.columns = static_cast<uint32_t>(y.dim[1]);
+  a.k = static_cast<uint32_t>(x.dim[1]);
+  a.w_rows = static_cast<uint32_t>(call.n);
+  a.x_stride = elements(x);
+  a.y_stride = elements(y);
+  a.format = x.format;
+  a.y_format = y.format;
+  a.silu = call.silu ? 1 : 0;
+  a.biased = call.bias != 0 ? 1 : 0;
+  a.added = call.addend != 0 ? 1 : 0;
+  if (call.addend != 0) a.addend_stride = rec.describe(call.addend).stride[0] / 4;
+  a.blocks = persistent_gemm_blocks(a, least_busy);
+  if (a.blocks == 0) return false;
+  using Operand = PersistentOperand;
+  std::vector<tenon_operand> operands = sdk::operands_by(Operand::kXScales, {{Operand::kX, call.x, TENON_READ},
+                                                                             {Operand::kW, call.w, TENON_READ},
+                                                                             {Operand::kY, call.y, TENON_WRITE},
+                                                                             {Operand::kLive, call.live, TENON_READ}});
+  for (const tenon_tid t : {call.x_scales, call.w_scales, call.bias, call.addend}) {
+    if (t != 0) operands.push_back({t, TENON_READ});
+  }
+  sdk::OpSpec spec{.name = call.name, .operands = operands, .chunks = {}};
+  spec.blocks = TENON_BLOCKS_WHOLE;
+  const auto row_bytes = [](const tenon_tensor& t) {
+    return static_cast<double>(tenon_format_block(t.format).bytes * t.dim[1]);
+  };
+  const auto n = static_cast<double>(call.n), k = static_cast<double>(x.dim[1]);
+  spec.cost.read[kFixedCost] = n * row_bytes(x);
+  spec.cost.read[kCostPerRow] = row_bytes(x) + (call.addend != 0 ? row_bytes(y) : 0);
+  spec.cost.written[kCostPerRow] = row_bytes(y);
+  spec.cost.flops[kCostPerRow] = 2 * n * k;
+  emit<&persistent_gemm>(rec, spec, a);
+  return true;
+}
+
 // Returns a view of the rows [first, first + rows) of a tensor.
 inline tenon_tid row_slice(sdk::Recorder& rec, tenon_tid of, int64_t first, int64_t rows) {
   tenon_tensor t = rec.describe(of);
@@ -180,6 +261,11 @@ inline void record_gemm(sdk::Recorder& rec, const GemmCall& call) {
     record_norm_rows(rec, {.x = call.x, .y = x, .weight = chains.norm_weight, .eps = chains.eps, .row_live = live});
   }
   if (!chains.silu) return detail::record_product(rec, call, {x, call.y, chains.bias, chains.addend, 1});
+  constexpr double kLeastBusy = 0.9;  // else cuBLASLt and another op are faster
+  const bool halves = to == call.w_format && call.w_format != TENON_F32;
+  const detail::PersistentCall one{
+      .x = x, .w = call.w, .y = call.y, .live = live, .n = call.n, .silu = true, .name = call.name};
+  if (halves && chains.bias == 0 && detail::record_persistent(rec, one, kLeastBusy)) return;
   const int64_t pieces = (rows + kSiluPieceRows - 1) / kSiluPieceRows, piece = (rows + pieces - 1) / pieces;
   const tenon_tid product = rec.temp(sdk::tensor(call.w_format, {piece, call.n}));
   for (int64_t first = 0; first < rows; first += piece) {

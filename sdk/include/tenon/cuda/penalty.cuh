@@ -31,6 +31,9 @@ __global__ void penalize_kernel(CandidateInput in, PenaltyPointers<Record> p, Pe
   const uint32_t* held = p.held + size_t{static_cast<uint32_t>(row.slot)} * in.g.vocab;
   float* out = p.out + size_t{row.row} * in.g.width;
   const Record record = p.record[row.slot];
+  if (!Penalty::changes(record)) {
+    return for_each_entry(row, [&](uint32_t i, float logit) { out[i] = logit; });
+  }
   const uint32_t stride = gridDim.x * blockDim.x;
   for (uint32_t first = blockIdx.x * blockDim.x + threadIdx.x; first < row.n; first += kEntries * stride) {
     int32_t id[kEntries];
@@ -50,7 +53,8 @@ __global__ void penalize_kernel(CandidateInput in, PenaltyPointers<Record> p, Pe
   }
 }
 
-// Penalty is a stateless functor, float (const Record&, float logit, uint32_t count).
+// Penalty is a stateless functor, float (const Record&, float logit, uint32_t count), with a static changes(const
+// Record&) that says whether it changes any logit.
 template <class Record, class Penalty>
 void run_penalty(const CandidateGrid& g, const Launch& l) {
   l(&penalize_kernel<Record, Penalty>, entry_grid(g), CandidateInput(g, l), PenaltyPointers<Record>(l), Penalty{});

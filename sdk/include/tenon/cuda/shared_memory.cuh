@@ -41,7 +41,7 @@ __device__ __forceinline__ void load_shared_if_equal(uint4& v, uint32_t address,
                : "r"(address), "r"(one), "r"(other));
 }
 
-// ---- stores of 16 and of 2 bytes -----------------------------------------------------------------------------------
+// ---- stores of 16, of 8 and of 2 bytes ---------------------------------------------------------------------------
 __device__ __forceinline__ void store_shared(uint32_t address, float4 v) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
                : "memory");
@@ -50,8 +50,18 @@ __device__ __forceinline__ void store_shared(uint32_t address, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
 }
+__device__ __forceinline__ void store_shared_8(uint32_t address, float2 v) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(v.x), "f"(v.y) : "memory");
+}
 __device__ __forceinline__ void store_shared_2(uint32_t address, uint16_t v) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
+}
+// Stores four matrices of 8 rows of 16 bytes, whose words lie in a warp's registers as mma's results do: lane l gives the
+// address of row l % 8 of matrix l / 8. It needs sm_90.
+__device__ __forceinline__ void store_matrices(uint32_t row, const uint32_t (&words)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(words[0]),
+               "r"(words[1]), "r"(words[2]), "r"(words[3])
+               : "memory");
 }
 __device__ __forceinline__ void store_zeros(uint32_t address) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(address), "r"(0) : "memory");

@@ -85,16 +85,15 @@ __device__ __forceinline__ uint64_t describe_swizzled(uint32_t address, uint32_t
 enum class Contiguous { kAlongK = 0, kAlongN = 1 };
 
 // ---- products. The macros spell out lists of registers; the operands after those of d are counted from there on -------
-#define TENON_D8(i)                                                                                           \
-  "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), \
-      "+f"(d[i + 7])
-#define TENON_D16 TENON_D8(0), TENON_D8(8)
-#define TENON_D24 TENON_D16, TENON_D8(16)
-#define TENON_D32 TENON_D24, TENON_D8(24)
-#define TENON_D48 TENON_D32, TENON_D8(32), TENON_D8(40)
-#define TENON_D64 TENON_D48, TENON_D8(48), TENON_D8(56)
-#define TENON_D96 TENON_D64, TENON_D8(64), TENON_D8(72), TENON_D8(80), TENON_D8(88)
-#define TENON_D128 TENON_D96, TENON_D8(96), TENON_D8(104), TENON_D8(112), TENON_D8(120)
+#define TENON_D8(c, i) \
+  c(d[i]), c(d[i + 1]), c(d[i + 2]), c(d[i + 3]), c(d[i + 4]), c(d[i + 5]), c(d[i + 6]), c(d[i + 7])
+#define TENON_D16(c) TENON_D8(c, 0), TENON_D8(c, 8)
+#define TENON_D24(c) TENON_D16(c), TENON_D8(c, 16)
+#define TENON_D32(c) TENON_D24(c), TENON_D8(c, 24)
+#define TENON_D48(c) TENON_D32(c), TENON_D8(c, 32), TENON_D8(c, 40)
+#define TENON_D64(c) TENON_D48(c), TENON_D8(c, 48), TENON_D8(c, 56)
+#define TENON_D96(c) TENON_D64(c), TENON_D8(c, 64), TENON_D8(c, 72), TENON_D8(c, 80), TENON_D8(c, 88)
+#define TENON_D128(c) TENON_D96(c), TENON_D8(c, 96), TENON_D8(c, 104), TENON_D8(c, 112), TENON_D8(c, 120)
 #define TENON_R8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define TENON_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TENON_R24 TENON_R16 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -126,31 +125,44 @@ enum class Contiguous { kAlongK = 0, kAlongN = 1 };
     }                                                                                             \
   }
 // Computes d += a b, where a lies in registers and N is 16, 32, 48, 64, 96, 128, 192 or 256.
-TENON_MULTIPLY("16", 8, TENON_R8, "%8", "%9", "%10", "%11", "%12", "%13", TENON_D8(0))
-TENON_MULTIPLY("32", 16, TENON_R16, "%16", "%17", "%18", "%19", "%20", "%21", TENON_D16)
-TENON_MULTIPLY("48", 24, TENON_R24, "%24", "%25", "%26", "%27", "%28", "%29", TENON_D24)
-TENON_MULTIPLY("64", 32, TENON_R32, "%32", "%33", "%34", "%35", "%36", "%37", TENON_D32)
-TENON_MULTIPLY("96", 48, TENON_R48, "%48", "%49", "%50", "%51", "%52", "%53", TENON_D48)
-TENON_MULTIPLY("128", 64, TENON_R64, "%64", "%65", "%66", "%67", "%68", "%69", TENON_D64)
-TENON_MULTIPLY("192", 96, TENON_R96, "%96", "%97", "%98", "%99", "%100", "%101", TENON_D96)
-TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", "%131", "%132", "%133", TENON_D128)
+TENON_MULTIPLY("16", 8, TENON_R8, "%8", "%9", "%10", "%11", "%12", "%13", TENON_D8("+f", 0))
+TENON_MULTIPLY("32", 16, TENON_R16, "%16", "%17", "%18", "%19", "%20", "%21", TENON_D16("+f"))
+TENON_MULTIPLY("48", 24, TENON_R24, "%24", "%25", "%26", "%27", "%28", "%29", TENON_D24("+f"))
+TENON_MULTIPLY("64", 32, TENON_R32, "%32", "%33", "%34", "%35", "%36", "%37", TENON_D32("+f"))
+TENON_MULTIPLY("96", 48, TENON_R48, "%48", "%49", "%50", "%51", "%52", "%53", TENON_D48("+f"))
+TENON_MULTIPLY("128", 64, TENON_R64, "%64", "%65", "%66", "%67", "%68", "%69", TENON_D64("+f"))
+TENON_MULTIPLY("192", 96, TENON_R96, "%96", "%97", "%98", "%99", "%100", "%101", TENON_D96("+f"))
+TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", "%131", "%132", "%133", TENON_D128("+f"))
 #undef TENON_MULTIPLY
 #undef TENON_PRODUCT
 
-#define TENON_PRODUCT(type)                                                                                          \
-  asm volatile(                                                                                                      \
-      "{\n.reg .pred add;\nsetp.ne.b32 add, %66, 0;\n"                                                               \
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" TENON_R64 "}, %64, %65, add, 1, 1, 0, 0;\n}" \
-      : TENON_D64                                                                                                    \
-      : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)))
-// Computes d += a b, or d = a b where `add` is false. Both lie in shared memory, contiguous along k; N is 128.
-template <HalfType Half>
-__device__ __forceinline__ void multiply_shared(float (&d)[64], uint64_t a, uint64_t b, bool add) {
-  if constexpr (std::is_same_v<Half, __half>) {
-    TENON_PRODUCT("f16");
-  } else {
-    TENON_PRODUCT("bf16");
+#define TENON_PRODUCT(n, type, registers, a_at, b_at, add_at, ...)                                                \
+  asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " add_at                                                     \
+               ", 0;\n"                                                                                           \
+               "wgmma.mma_async.sync.aligned.m64n" n "k16.f32." type "." type " {" registers "}, " a_at ", " b_at \
+               ", add, 1, 1, 0, 0;\n}"                                                                            \
+               : __VA_ARGS__                                                                                      \
+               : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)))
+#define TENON_MULTIPLY(n, count, registers, a_at, b_at, add_at, ...)                                    \
+  template <HalfType Half>                                                                              \
+  __device__ __forceinline__ void multiply_shared(float(&d)[count], uint64_t a, uint64_t b, bool add) { \
+    if constexpr (std::is_same_v<Half, __half>) {                                                       \
+      TENON_PRODUCT(n, "f16", registers, a_at, b_at, add_at, __VA_ARGS__);                              \
+    } else {                                                                                            \
+      TENON_PRODUCT(n, "bf16", registers, a_at, b_at, add_at, __VA_ARGS__);                             \
+    }                                                                                                   \
   }
+// Computes d += a b, or d = a b where `add` is false. Both lie in shared memory, contiguous along k; N is 128 or 256.
+TENON_MULTIPLY("128", 64, TENON_R64, "%64", "%65", "%66", TENON_D64("+f"))
+TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", TENON_D128("+f"))
+#undef TENON_MULTIPLY
+// The same of int8, whose k are 32, with exact sums in int32; N is 256.
+__device__ __forceinline__ void multiply_shared(int32_t (&d)[128], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 {" TENON_R128 "}, %128, %129, add;\n}"
+      : TENON_D128("+r")
+      : "l"(a), "l"(b), "r"(static_cast<int32_t>(add)));
 }
 #undef TENON_PRODUCT
 #undef TENON_D8

@@ -5,8 +5,12 @@
 //     Several threads at once. It throws Refused for a text that is wrong or asks for too much. bytes: the memory that the
 //     result takes.
 //   std::unique_ptr<Matcher> start(const Compiled&);                        at the beginning of a text
-//   void accept(Matcher&, int32_t token);                                   it throws Refused for a token that cannot come
+//   void accept(Matcher&, int32_t token);
+//     It throws Refused for a token that cannot come, and has changed nothing then.
 //   void mask(Matcher&, std::span<uint32_t> bits);                          one bit a token; 1 = it may come next
+// and may have
+//   void rewind(Matcher&, uint32_t tokens);
+//     It takes the newest accepted tokens back. It throws Refused, for 0 tokens too, if this matcher cannot.
 #pragma once
 
 #include <memory>
@@ -68,6 +72,7 @@ class Grammar : public ComponentDefaults {
     t.stop = &call_stop;
     t.accept = &call_accept;
     t.mask = &call_mask;
+    if constexpr (requires(T& grammar, typename T::Matcher& m) { grammar.rewind(m, 0U); }) t.rewind = &call_rewind<T>;
     return t;
   }
   static T& self(void* p) { return *static_cast<T*>(p); }
@@ -97,6 +102,11 @@ class Grammar : public ComponentDefaults {
       self(p).mask(*static_cast<typename T::Matcher*>(matcher),
                    std::span(bits, static_cast<const Grammar&>(self(p)).words_));
     });
+  }
+
+  template <class U>
+  static tenon_status call_rewind(void* p, void* matcher, uint32_t tokens, tenon_reason* why) noexcept {
+    return guard(why, [&] { static_cast<U*>(p)->rewind(*static_cast<typename U::Matcher*>(matcher), tokens); });
   }
 
   uint32_t words_ = 0;

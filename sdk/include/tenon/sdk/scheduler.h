@@ -5,6 +5,8 @@
 // One thread at a time calls them, between steps. They should allocate nothing once they have seen their largest workload.
 #pragma once
 
+#include <span>
+
 #include "tenon/abi/scheduler.h"
 #include "tenon/sdk/component.h"
 
@@ -21,6 +23,8 @@ class Workload {
   uint32_t free_slots() const { return raw_.free_slots; }
   uint32_t page_tokens() const { return raw_.page_tokens; }  // 0: pages need not be counted
   uint32_t free_pages() const { return raw_.free_pages; }
+  // Rows of the programs for steps with prompts, ascending; none where a step takes as long as its own rows do.
+  std::span<const uint32_t> program_rows() const { return {raw_.program_rows, raw_.n_programs}; }
 
  private:
   tenon_workload raw_;
@@ -34,7 +38,9 @@ class Schedule {
   void run(uint32_t sequence, uint32_t rows) {
     if (raw_.n_shares == room_) throw Failed("more shares than there are sequences");
     raw_.share[raw_.n_shares++] = {sequence, rows};
+    rows_ += rows;
   }
+  uint32_t rows() const { return rows_; }  // that have been given out
   void preempt(uint32_t sequence) {
     if (raw_.n_preempted == room_) throw Failed("pre-empts more sequences than there are");
     raw_.preempted[raw_.n_preempted++] = sequence;
@@ -43,7 +49,7 @@ class Schedule {
 
  private:
   tenon_schedule raw_;
-  uint32_t room_;
+  uint32_t room_, rows_ = 0;
 };
 
 // It gives, of `sequence` and the sequences that run, the one with the lowest priority, and of several
