@@ -140,6 +140,10 @@ def cubins(library, cuobjdump):
             yield Cubin(image.read_bytes())
 
 
+# Every plugin that links tenon::gemm has this kernel of it; it is counted once.
+SHARED = "tenon::cuda::detail::persistent_gemm_kernel"
+
+
 def kernel_rows(plugins, nvcc, architectures):
     if nvcc == "":
         raise NothingToCompare("this build has no optimized CUDA kernels")
@@ -147,6 +151,7 @@ def kernel_rows(plugins, nvcc, architectures):
     version = subprocess.run([nvcc, "--version"], text=True, stdout=subprocess.PIPE, check=True).stdout
     compiler = f"nvcc {re.search(r'V([0-9.]+)', version)[1]} {architectures}"
     yield ["library", "kernel", "variants", "code_bytes", "most_registers", "most_stack_bytes", compiler]
+    shared = None
     for library in sorted(pathlib.Path(plugins).glob("*/*.cuda.so")):
         component = pathlib.Path(library.parent.name, library.name.removesuffix(".cuda.so"))
         if not (ROOT / "plugins" / component).is_dir():
@@ -156,8 +161,11 @@ def kernel_rows(plugins, nvcc, architectures):
             for name, code, registers, stack in cubin.kernels():
                 s = sums[short_name(name)]
                 s[:] = [s[0] + 1, s[1] + code, max(s[2], registers), max(s[3], stack)]
+        shared = sums.pop(SHARED, shared)
         for name, values in sorted(sums.items()):
             yield [".".join(component.parts), name, *values]
+    if shared is not None:
+        yield ["sdk.gemm", SHARED, *shared]
 
 
 def main():
