@@ -150,8 +150,8 @@ void add_sinks_in_half(std::vector<AttentionCase>& all) {
   }
 }
 
-std::vector<AttentionCase> cases() {
-  std::vector<AttentionCase> all;
+// These have a row each, beside each other and alone.
+void add_sequences(std::vector<AttentionCase>& all) {
   all.push_back({.name = "four_sequences",
                  .q_heads = 8,
                  .kv_heads = 2,
@@ -159,12 +159,17 @@ std::vector<AttentionCase> cases() {
                  .v_dim = 64,
                  .sequences = {{600, 1}, {760, 1}, {1000, 1}, {63, 1}},
                  .codec = TENON_F16});
+}
+
+std::vector<AttentionCase> cases() {
+  std::vector<AttentionCase> all;
   add_sizes(all);
   add_steps(all);
   add_masks(all);
   add_drafts(all);
   add_halves(all);
   add_sinks_in_half(all);
+  add_sequences(all);
   return all;
 }
 
