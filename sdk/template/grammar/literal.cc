@@ -1,6 +1,7 @@
 // With grammar.literal the text is the one that the request states, letter by letter.
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tenon/sdk/grammar.h"
@@ -19,7 +20,9 @@ class Literal : public sdk::Grammar<Literal> {
     std::string text;
   };
   struct Matcher {
-    std::string rest;  // the text that has yet to come
+    std::string text;
+    std::vector<size_t> at = {0};  // so much of it has come: at first, and after each token
+    std::string_view rest() const { return std::string_view(text).substr(at.back()); }
   };
 
   Literal(const sdk::Params&, const sdk::Env&) {}
@@ -45,8 +48,11 @@ class Literal : public sdk::Grammar<Literal> {
   void accept(Matcher& matcher, int32_t token) const {
     const auto id = static_cast<size_t>(token);
     if (id >= tokens_.size() || !goes_on(matcher, id)) throw sdk::Refused("the text cannot go on with this token");
-    matcher.rest.erase(0, tokens_[id].size());
+    matcher.at.push_back(matcher.at.back() + tokens_[id].size());
   }
+
+  // This is optional: text under a grammar without it comes without drafts.
+  void rewind(Matcher& matcher, uint32_t tokens) const { matcher.at.resize(matcher.at.size() - tokens); }
 
   void mask(const Matcher& matcher, std::span<uint32_t> bits) const {
     std::fill(bits.begin(), bits.end(), 0);
@@ -54,14 +60,14 @@ class Literal : public sdk::Grammar<Literal> {
     for (size_t id = 0; id < tokens_.size(); ++id) {
       if (goes_on(matcher, id)) allow(id);
     }
-    if (!matcher.rest.empty()) return;
+    if (!matcher.rest().empty()) return;
     for (const int32_t end : ends_) allow(static_cast<size_t>(end));
   }
 
  private:
   bool is_end(size_t id) const { return std::binary_search(ends_.begin(), ends_.end(), static_cast<int32_t>(id)); }
   bool goes_on(const Matcher& matcher, size_t id) const {
-    return !tokens_[id].empty() && !is_end(id) && matcher.rest.starts_with(tokens_[id]);
+    return !tokens_[id].empty() && !is_end(id) && matcher.rest().starts_with(tokens_[id]);
   }
 
   std::vector<std::string> tokens_;

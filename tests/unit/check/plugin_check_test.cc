@@ -77,7 +77,8 @@ TEST(PluginCheck, WhatShipsConforms) {
 
 // These pass everything else.
 TEST(PluginCheck, ConformanceFindsWrongAnswers) {
-  for (const char* name : {"allows_all", "proposes_minus_one", "raises_banned", "takes_least", "wrong_product"}) {
+  for (const char* name :
+       {"allows_all", "proposes_minus_one", "raises_banned", "rewinds_too_little", "takes_least", "wrong_product"}) {
     EXPECT_THAT(failures_of(test::bad_plugin(name)), IsEmpty()) << name;
     EXPECT_THAT(unfit(test::bad_plugin(name)), Not(IsEmpty())) << name;
   }
