@@ -71,6 +71,16 @@ macro(tenon_parse_sources)
   endif()
 endmacro()
 
+# Compiles a target's CUDA sources as those of plugins, and sets `targets` to their GPUs: sm_80\;sm_90a.
+function(tenon_compile_cuda target targets)
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique;--expt-relaxed-constexpr;-lineinfo>")
+  set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
+  list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+a?).*" "sm_\\1" OUTPUT_VARIABLE gpus)
+  list(JOIN gpus "\\;" gpus)
+  set(${targets} "${gpus}" PARENT_SCOPE)
+endfunction()
+
 # A library of this type (MODULE or OBJECT) of the caller's arg_SOURCES and those of arg_AVX2 and so on, compiled for a
 # plugin of arg_DEVICE.
 function(tenon_add_compiled target type)
@@ -80,18 +90,15 @@ function(tenon_add_compiled target type)
     ${arg_AVX512_VBMI})
   # Contraction off: the same bits from every compiler; kernels ask for fused multiply-adds themselves.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>
-    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-gnu-unique;--expt-relaxed-constexpr;-lineinfo>")
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fno-gnu-unique>)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON)
   set(targets x86-64)
   if(arg_DEVICE STREQUAL cuda)
-    list(TRANSFORM CMAKE_CUDA_ARCHITECTURES REPLACE "^([0-9]+a?).*" "sm_\\1" OUTPUT_VARIABLE targets)
-    list(JOIN targets "\\;" targets)
-    set_target_properties(${target} PROPERTIES CUDA_RUNTIME_LIBRARY Shared CUDA_VISIBILITY_PRESET hidden)
+    tenon_compile_cuda(${target} targets)
     target_link_libraries(${target} PRIVATE CUDA::cudart)
   endif()
-  target_compile_definitions(${target} PRIVATE TENON_PLUGIN_DEVICE="${arg_DEVICE}" TENON_PLUGIN_TARGETS="${targets}")
+  target_compile_definitions(${target} PRIVATE TENON_PLUGIN_DEVICE="${arg_DEVICE}" "TENON_PLUGIN_TARGETS=\"${targets}\"")
   target_link_libraries(${target} PRIVATE tenon::sdk)
 endfunction()
 
