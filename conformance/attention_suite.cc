@@ -250,8 +250,8 @@ void a_row_alone(const Subject& subject) {
   const std::unique_ptr<Component> attention = subject.open();
   const uint32_t most = attention->table<tenon_attention>().row_invariant_max;
   each_case(*attention, 100, [&](const AttentionCase& c, const AttentionHost& host, uint64_t seed) {
-    constexpr uint32_t kSequences =
-        4;  // for so many of one row each a number is a promise; the largest is for any step
+    // For so many of one row each a number is a promise. The largest number is a promise for any step.
+    constexpr uint32_t kSequences = 4;
     const bool single = std::all_of(c.sequences.begin(), c.sequences.end(), [](const auto& s) { return s.rows == 1; });
     if (host.rows() > (single && most != UINT32_MAX ? std::min(most, kSequences) : most)) return;
     if (c.tree && c.name.find("chain") == std::string::npos) return;  // a branch alone is another sequence

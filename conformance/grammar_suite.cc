@@ -168,7 +168,7 @@ void keeps_matchers_apart(const Subject& subject) {
   require(grammar.mask(second) == grammar.mask(second), "a mask changes when it is asked for again");
 }
 
-// What is taken back has never been: the mask is the one before, at every length. What is refused changes nothing.
+// A matcher that takes tokens back has the mask it had before them, at every length. A refused token changes nothing.
 void takes_tokens_back(const Subject& subject) {
   Opened grammar(subject);
   if (grammar.table().rewind == nullptr) throw NotTested("it takes no tokens back");

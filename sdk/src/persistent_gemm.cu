@@ -16,6 +16,7 @@
 #include "tenon/cuda/persistent_gemm.h"
 #include "tenon/cuda/shared_memory.cuh"
 #include "tenon/cuda/tensor_map.h"
+#include "tenon/cuda/tiled_rows.cuh"
 #include "tenon/cuda/warpgroup.cuh"
 
 #if defined(__CUDA_ARCH__) && !defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -32,10 +33,10 @@ constexpr uint32_t kClusterBlocks = 2;
 constexpr uint32_t kRows = 128, kColumns = 256, kStages = 4;
 constexpr uint32_t kConsumers = 2, kWarpgroupThreads = 128, kThreads = (kConsumers + 1) * kWarpgroupThreads;
 constexpr uint32_t kConsumerRows = kRows / kConsumers, kBandRows = kClusterBlocks * kRows;
-constexpr uint32_t kBoxColumns = kColumns / kClusterBlocks;  // of the product, whose w a block brings for both
+constexpr uint32_t kBoxColumns = kColumns / kClusterBlocks;  // a block brings w of so many columns for both
 constexpr uint32_t kXBytes = kRows * kSwizzledRowBytes, kBoxBytes = kBoxColumns * kSwizzledRowBytes;
 constexpr uint32_t kStageBytes = kXBytes + kClusterBlocks * kBoxBytes;
-constexpr uint32_t kSums = kColumns / 2;  // of a thread
+constexpr uint32_t kSums = kColumns / 2;  // a thread has so many
 
 // A slice of a result has 128 bytes of each row of a consumer. Each consumer has room for two of them.
 constexpr uint32_t kSliceBytes = kConsumerRows * kSwizzledRowBytes, kSlices = 2;
@@ -113,7 +114,7 @@ struct BlockWork {
   const Maps& maps;
   const Layout& s;
   const Walk& walk;
-  uint32_t rank;  // of the block in its cluster
+  uint32_t rank;  // the block has this one in its cluster
   __device__ uint32_t first_tile() const { return blockIdx.x / kClusterBlocks; }
   __device__ uint32_t clusters() const { return gridDim.x / kClusterBlocks; }
   __device__ uint32_t first_row(const Walk::Tile& tile) const { return tile.band * kBandRows + rank * kRows; }
@@ -181,7 +182,7 @@ class Consumer {
   static constexpr bool kCodes = std::is_same_v<In, int8_t>;
   // Of lane 4 g + t of warp w, for the i-th 8 columns, columns 2 t and 2 t + 1 of the rows 16 w + g and 16 w + g + 8.
   using Sums = std::conditional_t<kCodes, int32_t, float>[kSums];
-  using Half = std::conditional_t<kCodes, __half, In>;  // of y after silu
+  using Half = std::conditional_t<kCodes, __half, In>;  // y after silu has these
 
   __device__ __forceinline__ void multiply(Sums& d) {
     const uint32_t count = steps<In>(b_);
@@ -191,7 +192,7 @@ class Consumer {
       const uint64_t x = warpgroup::describe_swizzled(b_.s.x(ring_.stage) + number_ * kSliceBytes, 0),
                      w = warpgroup::describe_swizzled(b_.s.w(ring_.stage), 0);
       warpgroup::begin();
-      constexpr uint32_t kProductBytes = 32;  // of a row
+      constexpr uint32_t kProductBytes = 32;  // a product takes so many of a row
 #pragma unroll
       for (uint32_t at = 0; at < kSwizzledRowBytes; at += kProductBytes) {
         const uint64_t from_x = warpgroup::described_at(x, at), from_w = warpgroup::described_at(w, at);
@@ -229,7 +230,7 @@ class Consumer {
       x_scale_[half] = row < b_.a.rows ? b_.p.x_scales[row] : 0;
     }
   }
-  // The numbers of 8 columns that the thread has: of row g two, of row g + 8 two.
+  // Of 8 columns the thread has two numbers of row g and two of row g + 8.
   struct Numbers {
     float v[4];
   };
@@ -266,7 +267,7 @@ class Consumer {
     commit_boxes();
   }
 
-  // Addends of a slice: of each 8 columns two for the row g, two for the row g + 8.
+  // A thread has these addends of a slice: of each 8 columns two for the row g, two for the row g + 8.
   struct Addends {
     float2 v[kPiecesOfSums][2];
   };
@@ -280,7 +281,7 @@ class Consumer {
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
         if (row + half * 8 >= b_.a.rows || column + j * 8 >= b_.a.columns) continue;
-        const float* from = b_.p.addend + (row + half * 8) * b_.a.addend_stride + column + j * 8;
+        const float* from = b_.p.addend + size_t{row + half * 8} * b_.a.columns + column + j * 8;
         a.v[j][half] = *reinterpret_cast<const float2*>(from);
       }
     }
@@ -338,22 +339,16 @@ class Consumer {
       end_slice(slice % kSlices, first_column_ + slice * kHalvesOfSlice);
     }
   }
-  // The quick functions are off by far less than half a step of a half. An f16 saturates.
+  // The quick functions are off by far less than half a step of a half.
   static __device__ __forceinline__ float silu_mul(float gate, float up) {
-    const float y = __fdividef(gate, 1.0f + __expf(-gate)) * up;
-    if constexpr (std::is_same_v<Half, __half>) {
-      constexpr float kMost = 65504.0f;
-      return y > kMost ? kMost : y < -kMost ? -kMost : y;
-    } else {
-      return y;
-    }
+    return saturated<Half>(__fdividef(gate, 1.0f + __expf(-gate)) * up);
   }
 
   const BlockWork& b_;
   uint32_t number_, thread_;
-  uint32_t empty_[kClusterBlocks];  // the first stage's barriers
+  uint32_t empty_[kClusterBlocks];  // the first stage's barriers are here, by rank
   Ring ring_;
-  uint32_t first_row_ = 0, first_column_ = 0;  // of y, of the consumer's part of a tile
+  uint32_t first_row_ = 0, first_column_ = 0;  // the consumer's part of a tile begins here in y
   float x_scale_[2] = {};
 };
 
@@ -387,13 +382,14 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <class In, bool kSilu>
 void launch_as(const PersistentGemm& a, const PersistentGemmPointers& p, const Launch& launch) {
-  const auto map = [](tenon_format format, const void* base, const TensorRows& rows, uint32_t box_rows) {
-    return make_tensor_map(format, base, tensor_map_shape(format, rows, box_rows));
+  const auto map = [](tenon_format format, const void* base, const MatrixShape& matrix, uint32_t box_rows) {
+    return make_tensor_map(format, base, map_of_matrix(format, matrix, box_rows));
   };
+  const tenon_format y_format = !kSilu ? TENON_F32 : a.format == TENON_BF16 ? TENON_BF16 : TENON_F16;
   Maps maps{};
-  maps.x = map(a.format, p.x, {a.rows, a.k, a.x_stride}, kRows);
-  maps.w = map(a.format, p.w, {a.w_rows, a.k, a.k}, kBoxColumns);
-  maps.y = map(a.y_format, p.y, {a.rows, a.columns, a.y_stride}, kConsumerRows);
+  maps.x = map(a.format, p.x, {a.rows, a.k}, kRows);
+  maps.w = map(a.format, p.w, {a.w_rows, a.k}, kBoxColumns);
+  maps.y = map(y_format, p.y, {a.rows, a.columns}, kConsumerRows);
   const uint32_t clusters = std::min(a.blocks / kClusterBlocks, cluster_tiles(a.rows, a.columns, kSilu));
   launch(&persistent_gemm_kernel<In, kSilu>,
          {.blocks = {clusters * kClusterBlocks},

@@ -221,8 +221,8 @@ void Loop::add_rows(Sequence& s, uint32_t rows) {
     batch_.mask.push_back(s.matcher ? static_cast<int32_t>(masked_.size()) : -1);
     if (!s.matcher) continue;
     masked_.push_back({&s, static_cast<int32_t>(i - newest) - 1});
-    s.mask_problems.reserve(1 + s.drafts.size());
   }
+  if (s.matcher) s.mask_problems.reserve(1 + s.drafts.size());
   batch_.pool = batch_.pool || s.embeds();
   batch_.seq_slot.push_back(static_cast<int32_t>(s.slot));
   batch_.seq_row.push_back(first_row + static_cast<int32_t>(rows));

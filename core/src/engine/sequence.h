@@ -105,7 +105,7 @@ class Sequence {
     std::exception_ptr what;
     int32_t draft;  // no token can follow this draft, which matters if it comes; -1: it matters in any case
   };
-  std::vector<MaskProblem> mask_problems;  // of the step that is under way
+  std::vector<MaskProblem> mask_problems;  // the step that is under way found these
 
  private:
   uint32_t accept_path();

@@ -30,7 +30,7 @@ struct CopyPointers {
 // ---- what a copied sequence has ---------------------------------------------------------------------------------------
 struct Copied {
   uint32_t number, slot, first_row, rows;
-  uint32_t first_page;  // of the copy
+  uint32_t first_page;  // the copy begins at it
   uint32_t first_pos, last_pos;
 };
 

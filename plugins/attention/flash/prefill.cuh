@@ -68,7 +68,7 @@ __device__ inline void list_tiles(const GpuArgs& a, const GpuPointers& p) {
   for (uint32_t s = lane; s < seqs; s += kLanes) all += tiles_of(rows_of(s));
   all = __reduce_add_sync(~0u, all);
   if (lane == 0) p.tiles[0] = make_int4(static_cast<int32_t>(all), 0, 0, 0);
-  uint32_t left = all;  // of this lane's sequence, those of other lanes after it, and of later sequences
+  uint32_t left = all;  // this lane's sequence, those of other lanes after it and later ones have so many
   for (uint32_t first = 0; first < seqs; first += kLanes) {
     const uint32_t rows = rows_of(first + lane), own = tiles_of(rows);
     uint32_t through = own;

@@ -113,7 +113,8 @@ __global__ void tell_kernel(TellArgs a, TellPointers p) {
     atomicMin(p.told + row, sdk::kNoCandidates);
   }
 }
-// From kTellLeft on, sdk::add_left() has put what each processor left: logits, and a count and ids where there are any.
+// The operands from kTellLeft on are what sdk::add_left() put there: logits of each processor, and a count and ids
+// where there are any.
 void tell(const TellArgs& a, const cuda::Launch& l) {
   TellPointers p{};
   p.logits = l.ptr<const float>(kTellLogits);

@@ -125,7 +125,7 @@ class XGrammar : public sdk::Grammar<XGrammar> {
   struct Matcher {
     xgrammar::GrammarMatcher matcher;
     bool counts;
-    std::vector<uint8_t> endings = {WellFormed::kNone};  // of the text's beginning, and after each token
+    std::vector<uint8_t> endings = {WellFormed::kNone};  // the text has these at its beginning and after each token
   };
 
   XGrammar(const sdk::Params& params, const sdk::Env&)

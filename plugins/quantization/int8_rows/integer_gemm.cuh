@@ -201,7 +201,6 @@ class IntegerGemmRecording {
   // Sums in int32 that are written and read again cost so much that idle multiprocessors cost less.
   static constexpr double kLeastBusy = 0.7;
   bool record_at_once() {
-    if (rec_.describe(call_.y).format != (chains_.silu ? TENON_F16 : TENON_F32)) return false;
     const detail::PersistentCall product{.x = codes_,
                                          .w = weights_.codes,
                                          .y = call_.y,

@@ -122,8 +122,8 @@ class Barrier {
 };
 
 // ---- boxes stored to a tensor. One thread stores them, makes a batch of them, and waits ------------------------------
-// What other threads wrote there is ordered by fence_async() (shared_memory.cuh) and a barrier. Elements outside of the
-// tensor are not stored.
+// Other threads that wrote there call fence_async() (shared_memory.cuh), and a barrier follows. The copy engine leaves
+// elements outside of the tensor out.
 __device__ __forceinline__ void store_box(const void* map, uint32_t from, const BoxOrigin& at) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
                "r"(from), "r"(at.x0), "r"(at.x1), "r"(at.x2), "r"(at.x3)

@@ -42,7 +42,7 @@ struct GemmCall {
 
 namespace detail {
 
-// A product has these operands in order. From kXScales on they are there only where Product says so.
+// A product has these operands in order. Those from kXScales on are there only where Product says so.
 struct GemmOperand {
   enum : uint32_t { kX, kW, kY, kXScales, kWScales, kBias, kAddend };
 };
@@ -151,7 +151,7 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   emit<&gemm>(rec, spec, p, TENON_OP_FOREIGN);
 }
 
-// From kXScales on they are there where the product has them.
+// A product has those from kXScales on only where it needs them.
 struct PersistentOperand {
   enum : uint32_t { kX, kW, kY, kLive, kXScales, kWScales, kBias, kAddend };
 };
@@ -185,26 +185,21 @@ struct PersistentCall {
 // them.
 inline bool record_persistent(sdk::Recorder& rec, const PersistentCall& call, double least_busy) {
   const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
+  const auto row_bytes = [](const tenon_tensor& t) { return t.dim[1] * tenon_format_block(t.format).bytes; };
   // The copy engine takes rows at whole 16 bytes. Parts of wider rows may begin anywhere.
-  const auto is_dense = [&](const tenon_tensor& t) {
-    const int64_t bytes = t.dim[1] * tenon_format_block(t.format).bytes;
-    return t.stride[0] == bytes && bytes % 16 == 0;
-  };
+  const auto is_dense = [&](const tenon_tensor& t) { return t.stride[0] == row_bytes(t) && row_bytes(t) % 16 == 0; };
   if (!is_dense(x) || !is_dense(y) || (call.addend != 0 && !is_dense(rec.describe(call.addend)))) return false;
-  const auto elements = [](const tenon_tensor& t) { return t.stride[0] / tenon_format_block(t.format).bytes; };
+  const bool is_right = y.format == (!call.silu ? TENON_F32 : x.format == TENON_BF16 ? TENON_BF16 : TENON_F16);
+  if (!is_right) return false;
   PersistentArgs a{};
   a.rows = static_cast<uint32_t>(y.dim[0]);
   a.columns = static_cast<uint32_t>(y.dim[1]);
   a.k = static_cast<uint32_t>(x.dim[1]);
   a.w_rows = static_cast<uint32_t>(call.n);
-  a.x_stride = elements(x);
-  a.y_stride = elements(y);
   a.format = x.format;
-  a.y_format = y.format;
   a.silu = call.silu ? 1 : 0;
   a.biased = call.bias != 0 ? 1 : 0;
   a.added = call.addend != 0 ? 1 : 0;
-  if (call.addend != 0) a.addend_stride = rec.describe(call.addend).stride[0] / 4;
   a.blocks = persistent_gemm_blocks(a, least_busy);
   if (a.blocks == 0) return false;
   using Operand = PersistentOperand;
@@ -217,13 +212,11 @@ inline bool record_persistent(sdk::Recorder& rec, const PersistentCall& call, do
   }
   sdk::OpSpec spec{.name = call.name, .operands = operands, .chunks = {}};
   spec.blocks = TENON_BLOCKS_WHOLE;
-  const auto row_bytes = [](const tenon_tensor& t) {
-    return static_cast<double>(tenon_format_block(t.format).bytes * t.dim[1]);
-  };
   const auto n = static_cast<double>(call.n), k = static_cast<double>(x.dim[1]);
-  spec.cost.read[kFixedCost] = n * row_bytes(x);
-  spec.cost.read[kCostPerRow] = row_bytes(x) + (call.addend != 0 ? row_bytes(y) : 0);
-  spec.cost.written[kCostPerRow] = row_bytes(y);
+  const auto x_row = static_cast<double>(row_bytes(x)), y_row = static_cast<double>(row_bytes(y));
+  spec.cost.read[kFixedCost] = n * x_row;
+  spec.cost.read[kCostPerRow] = x_row + (call.addend != 0 ? y_row : 0);
+  spec.cost.written[kCostPerRow] = y_row;
   spec.cost.flops[kCostPerRow] = 2 * n * k;
   emit<&persistent_gemm>(rec, spec, a);
   return true;
@@ -262,10 +255,9 @@ inline void record_gemm(sdk::Recorder& rec, const GemmCall& call) {
   }
   if (!chains.silu) return detail::record_product(rec, call, {x, call.y, chains.bias, chains.addend, 1});
   constexpr double kLeastBusy = 0.9;  // else cuBLASLt and another op are faster
-  const bool halves = to == call.w_format && call.w_format != TENON_F32;
   const detail::PersistentCall one{
       .x = x, .w = call.w, .y = call.y, .live = live, .n = call.n, .silu = true, .name = call.name};
-  if (halves && chains.bias == 0 && detail::record_persistent(rec, one, kLeastBusy)) return;
+  if (call.w_format != TENON_F32 && chains.bias == 0 && detail::record_persistent(rec, one, kLeastBusy)) return;
   const int64_t pieces = (rows + kSiluPieceRows - 1) / kSiluPieceRows, piece = (rows + pieces - 1) / pieces;
   const tenon_tid product = rec.temp(sdk::tensor(call.w_format, {piece, call.n}));
   for (int64_t first = 0; first < rows; first += piece) {

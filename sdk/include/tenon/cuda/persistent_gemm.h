@@ -12,21 +12,20 @@ namespace tenon::cuda::detail {
 // rows of gate, then those of up. Without it y is x w^T in f32, plus the addend if there is one.
 //   f16, bf16  sums are in f32; with silu only
 //   i8         sums are exact; each has the scales of its rows of x and of w, and w's may have a bias. y of silu is f16
-// Rows past the live ones come out as anything; columns and w_rows are even.
+// All matrices are dense, with rows of whole 16 bytes. Rows past the live ones come out as anything.
 struct PersistentGemm {
   uint32_t rows, columns, k, w_rows;
-  int64_t x_stride, y_stride, addend_stride;  // elements; rows, those of w too, begin at whole 16 bytes
-  tenon_format format, y_format;              // of x and w; of y
-  uint32_t silu;                              // 0 or 1
-  uint32_t blocks;                            // what persistent_gemm_blocks() returned
+  tenon_format format;  // x and w have it
+  uint32_t silu;        // 0 or 1
+  uint32_t blocks;      // what persistent_gemm_blocks() returned
 };
 struct PersistentGemmPointers {
   const void *x, *w;  // these and y are at multiples of 16
   void* y;
   const uint32_t* live;
   const float* addend;               // f32 (rows, columns) or nullptr; it may be y
-  const float *x_scales, *w_scales;  // of i8: f32[rows], f32[w_rows]
-  const float* bias;                 // of i8: as many f32 as there are wanted rows of w, or nullptr
+  const float *x_scales, *w_scales;  // i8 has them: f32[rows], f32[w_rows]
+  const float* bias;                 // i8 may have it: an f32 for each wanted row of w; or nullptr
 };
 
 // Runs it on the current device. Throws sdk::Failed. Any thread.

@@ -20,14 +20,13 @@ struct TensorMapShape {
   uint32_t box_rows;
 };
 
-// Rows of a matrix; the stride is in elements.
-struct TensorRows {
+struct MatrixShape {
   uint64_t rows, columns;
-  int64_t stride;
 };
-inline TensorMapShape tensor_map_shape(tenon_format format, const TensorRows& rows, uint32_t box_rows) {
-  const uint64_t row = static_cast<uint64_t>(rows.stride) * tenon_format_block(format).bytes;
-  return {{rows.columns, rows.rows, 1, 1}, {row, row, row}, box_rows};
+// Describes a dense matrix.
+inline TensorMapShape map_of_matrix(tenon_format format, const MatrixShape& matrix, uint32_t box_rows) {
+  const uint64_t row = matrix.columns * static_cast<uint64_t>(tenon_format_block(format).bytes);
+  return {{matrix.columns, matrix.rows, 1, 1}, {row, row, row}, box_rows};
 }
 
 inline PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
