@@ -339,7 +339,8 @@ void AttentionHost::write_step(OpRunner& host, const How& how) const {
     host.step_i32(TENON_STEP_PARENT)[i] = row.parent < first ? -1 : row.parent - first;
     if (!padded) ++count[row.sequence];
   }
-  host.set_live(how.end - how.begin, seqs);
+  host.set_live(how.end - how.begin, seqs, static_cast<uint32_t>(how.wanted.size()));
+  std::copy(how.wanted.begin(), how.wanted.end(), host.step_i32(TENON_STEP_OUT_ROW).begin());
   int32_t first = 0;
   for (uint32_t s = 0; s < seqs; ++s) {
     // The cache already has the rows of the step that run earlier.
@@ -364,6 +365,7 @@ AttentionHost::Answer AttentionHost::run(const Component& attention, const How& 
   }
   OpRunner host(OpRunner::bounds({.rows = n,
                                   .seqs = static_cast<uint32_t>(c.sequences.size()),
+                                  .out_rows = static_cast<uint32_t>(how.wanted.size()),
                                   .kv_len = how.kv_len != 0 ? how.kv_len : longest_,
                                   .slots = static_cast<uint32_t>(slot_.size()),
                                   .rows_per_seq = how.rows_per_seq != 0 ? how.rows_per_seq
@@ -376,6 +378,7 @@ AttentionHost::Answer AttentionHost::run(const Component& attention, const How& 
   auto call = sdk::abi_struct<tenon_attn_call>();
   a.pro = call.pro = prologue.chain();
   a.out_format = how.out_format;
+  call.only_out_rows = how.wanted.empty() ? 0 : 1;
   call.q = queries(host, how);
   const int64_t out_columns = int64_t{c.q_heads} * c.v_dim;
 

@@ -28,7 +28,7 @@ struct AttentionCase {
   bool sinks = false;         // learned sinks join the softmax
   bool tree = false;          // the program allows trees
   uint32_t page_tokens = 16;  // 0: one page for everything, without gaps between cells
-  // Left to attention: the append, and before it a norm of heads and rope of so many dimensions.
+  // Attention does the append, if it is to, and before it a norm of heads and rope of so many dimensions.
   bool append = false, norm = false;
   int32_t rotated = 0, pairing = 0;
   bool hadamard = false;  // the cache stores heads rotated (tenon/sdk/hadamard.h)
@@ -53,7 +53,8 @@ class AttentionHost {
     uint32_t rows_per_seq = 0;             // it is the program's bound; 0 stands for the step's
     uint32_t repeats = 1;                  // The program has the layer so often, each time over its own cache.
     uint64_t seed = 1;
-    tenon_format out_format = TENON_F32;  // the attention leaves its result so (tenon/sdk/linked_rows.h)
+    tenon_format out_format = TENON_F32;  // the attention leaves its result in it (tenon/sdk/linked_rows.h)
+    std::vector<int32_t> wanted = {};     // only these rows of the step are read, in ascending order; empty: all are
   };
   uint32_t rows() const { return static_cast<uint32_t>(rows_.size()); }
   uint32_t longest() const { return longest_; }

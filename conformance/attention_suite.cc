@@ -269,6 +269,34 @@ void a_row_alone(const Subject& subject) {
   });
 }
 
+// The rows that are read do not depend on whether others are read, and the cache does not, either.
+void gives_the_rows_that_are_wanted(const Subject& subject) {
+  const std::unique_ptr<Component> attention = subject.open();
+  each_case(*attention, 200, [&](const AttentionCase& c, const AttentionHost& host, uint64_t seed) {
+    const AttentionHost::Answer all = answer_of(host, *attention, seed);
+    AttentionHost::How how{.seed = seed};
+    // Of each other sequence the last row is read, as of a prompt that ends; the first one of the step is, too.
+    if (host.rows() > 1) how.wanted.push_back(0);
+    uint32_t end = 0;
+    for (size_t s = 0; s < c.sequences.size(); ++s) {
+      end += c.sequences[s].rows;
+      if (s % 2 == 0 && end > 1) how.wanted.push_back(static_cast<int32_t>(end) - 1);
+    }
+    if (how.wanted.empty()) return;
+    const AttentionHost::Answer some = host.run(*attention, how);
+    require(some.fault.empty(), some.fault);
+    require(some.cache == all.cache, "what is in the cache depends on which rows are read");
+    const int64_t columns = int64_t{c.q_heads} * c.v_dim;
+    std::vector<float> got;
+    std::vector<double> want;
+    for (const int32_t row : how.wanted) {
+      got.insert(got.end(), some.out.begin() + row * columns, some.out.begin() + (row + 1) * columns);
+      want.insert(want.end(), all.out.begin() + row * columns, all.out.begin() + (row + 1) * columns);
+    }
+    require_near(got, want, c.v_dim, tolerance(*attention, c.codec));
+  });
+}
+
 // Views that a plain cache does not have are read by the rules of the header, or refused with a reason.
 void reads_views_or_says_why_not(const Subject& subject) {
   if (subject.has_own(TENON_OWN_FORMULA)) throw NotTested("it declares a formula of its own");
@@ -360,6 +388,7 @@ std::vector<Check> attention_checks() {
   return {{kBounds, &keeps_to_its_operands},
           {"float64", &agrees_with_float64},
           {"a_row_alone", &a_row_alone},
+          {"out_rows", &gives_the_rows_that_are_wanted},
           {"views", &reads_views_or_says_why_not},
           {"links", &leaves_its_result_for_a_product},
           {"preferred_format", &prefers_a_format_that_it_reads},

@@ -1,6 +1,7 @@
 // These are the inputs of a small op, and what float64 makes of them, for the suites of every device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -28,11 +29,14 @@ struct OpInputs {
   std::vector<float> tensor[4];          // it is by place in t[], and empty where there is none
   std::vector<int64_t> tensor_shape[4];  // it has rows only if there are two
   std::vector<int32_t> position;         // by row
+  uint32_t least_rows = 0;               // so many rows of y are made even where fewer are live
+
+  uint32_t made_rows() const { return std::max(shape.live, least_rows); }
 };
 
 // Returns values between -2 and 2 for all that the op asks for; nullopt if it asks for a table that is not known here.
 std::optional<OpInputs> inputs_of(const std::string& name, const tenon_small_op& table, const OpShape& shape);
-// Returns the live rows of y, or nullopt for an op that is not known here.
+// Returns the rows of y that are made, or nullopt for an op that is not known here.
 std::optional<std::vector<double>> expected_of(const std::string& name, const OpInputs& in);
 
 }  // namespace tenon::conformance

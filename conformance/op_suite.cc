@@ -58,18 +58,18 @@ class Recorded {
     require(rest_is_untouched(in_place), "a row past the live ones was written");
   }
 
-  // Returns the live rows.
+  // Returns the rows that are made.
   std::vector<float> y() const {
     std::vector<float> all = host_.f32(y_);
-    all.resize(static_cast<size_t>(in_.shape.live * columns_));
+    all.resize(static_cast<size_t>(in_.made_rows() * columns_));
     return all;
   }
 
  private:
-  // Says whether the rows that are not live are as they were.
+  // Says whether the rows that are not made are as they were.
   bool rest_is_untouched(bool in_place) const {
     const std::vector<float> all = host_.f32(y_);
-    for (size_t i = static_cast<size_t>(in_.shape.live * columns_); i < all.size(); ++i) {
+    for (size_t i = static_cast<size_t>(in_.made_rows() * columns_); i < all.size(); ++i) {
       if (in_place ? all[i] != in_.x[i] : !std::isnan(all[i])) return false;
     }
     return true;

@@ -1,3 +1,5 @@
+// A schema is walked for the types that it allows: references are followed, unions are united. A text is then read as the
+// narrowest of the allowed types that it fits, and stays a text where it fits none.
 #include "call_values.h"
 
 #include <algorithm>

@@ -1,3 +1,6 @@
+// Each form of calls has what begins a call, which goes to the end of the prompt, and a grammar of the rest: a JSON Schema
+// where the rest is an object, else rules (call_rules.h). The functions' schemas become parts of one, so references in
+// them are moved.
 #include "forced_call.h"
 
 #include <utility>

@@ -107,7 +107,7 @@ boost::json::object to_json(const Tally& tally, uint64_t hits) {
 
 std::string percent(const Tally& tally, uint64_t hits) {
   const Interval share = interval_of_share(hits, tally.questions);
-  return fmt::format("{:.2f} % {}", 100 * tally.share(hits), said({100 * share.low, 100 * share.high}, 2));
+  return fmt::format("{:.2f} % {}", 100 * tally.share(hits), interval_text({100 * share.low, 100 * share.high}, 2));
 }
 
 void print(const Args& args, Engine& engine, const Tally& tally) {

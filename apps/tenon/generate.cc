@@ -141,6 +141,7 @@ EngineOptions engine_options(const Args& args, bool grammars) {
   EngineOptions options;
   options.grammars = grammars;
   args.session.allow(options);
+  options.all_rows = !args.dump.tensors.empty();
   return options;
 }
 

@@ -30,7 +30,7 @@ Interval interval_of_share(uint64_t hits, uint64_t count) {
   return {std::max(0.0, middle - reach), std::min(1.0, middle + reach)};
 }
 
-std::string said(const Interval& interval, int digits) {
+std::string interval_text(const Interval& interval, int digits) {
   return fmt::format("(95 %: {:.{}f} to {:.{}f})", interval.low, digits, interval.high, digits);
 }
 

@@ -20,6 +20,6 @@ Interval interval_of_perplexity(const Likelihood& values);
 Interval interval_of_share(uint64_t hits, uint64_t count);
 
 // Returns a text such as "(95 %: 1.23 to 4.56)", with so many digits after the point.
-std::string said(const Interval& interval, int digits);
+std::string interval_text(const Interval& interval, int digits);
 
 }  // namespace tenon::app

@@ -124,7 +124,7 @@ void print(const Args& args, Evaluation& evaluation, const Walk& walk, const Com
   fmt::print("same top token       {:.2f} %\n", found.agreement());
   fmt::print("perplexity           {:.4f}, of the baseline {:.4f}, ratio {:.5f} {}\n",
              Likelihood(found.likelihood).perplexity(), Likelihood(found.base_likelihood).perplexity(), found.ratio(),
-             said(found.ratio_interval(), 5));
+             interval_text(found.ratio_interval(), 5));
   fmt::print("over {} tokens in {} windows of {}, {:.1f} tok/s\n{}\n", walk.scored, walk.windows, args.context,
              per_second(static_cast<double>(walk.fed), walk.seconds), line);
 }

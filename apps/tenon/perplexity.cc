@@ -71,8 +71,8 @@ void print(const Args& args, Evaluation& evaluation, const Walk& walk, std::span
   } else {
     if (args.buckets > 0) print_buckets(args, values);
     fmt::print("perplexity {:.4f} +- {:.4f} {} over {} tokens in {} windows of {}, {:.1f} tok/s\n{}\n",
-               score.perplexity(), score.standard_error(), said(interval, 4), walk.scored, walk.windows, args.context,
-               per_second(static_cast<double>(walk.fed), walk.seconds), line);
+               score.perplexity(), score.standard_error(), interval_text(interval, 4), walk.scored, walk.windows,
+               args.context, per_second(static_cast<double>(walk.fed), walk.seconds), line);
   }
 }
 

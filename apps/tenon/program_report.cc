@@ -28,7 +28,8 @@ const char* access_of(uint32_t access) {
 struct Costs {
   double read, written, flops;
 };
-Costs costs_of(const ProgramOp& op, double rows, double context) {
+Costs costs_of(const Program& program, const ProgramOp& op, double rows, double context) {
+  if (op.picked) rows = std::min<double>(rows, program.bounds().out_rows);
   const auto at = [&](const double(&c)[3]) { return c[0] + c[1] * rows + c[2] * rows * context; };
   return {at(op.cost.read), at(op.cost.written), at(op.cost.flops)};
 }
@@ -92,7 +93,7 @@ void print_program(const Pipeline& pipeline, const StepSize& size, bool json) {
                 "tensors (> is written)");
   }
   for (const ProgramOp& op : program.ops()) {
-    const Costs costs = costs_of(op, rows, context);
+    const Costs costs = costs_of(program, op, rows, context);
     sum.read += costs.read;
     sum.written += costs.written;
     sum.flops += costs.flops;

@@ -34,6 +34,7 @@ constexpr const char* kFooter = R"(Schemes, with bits a weight. OUT is a GGUF fi
   Q5_1 6    Q5_0 5.5   blocks of 32
   Q4_1 5    Q4_0 4.5   blocks of 32; small and fast
   Q5_K 5.5  Q4_K 4.5  Q3_K 3.44  Q2_K 2.63   blocks of 256, whose scales are searched for: slower to make
+  IQ4_NL 4.5  IQ4_XS 4.25   blocks of 32 and of 256 whose codes choose out of sixteen numbers; scales likewise
 and a new folder with safetensors, config.json and tokenizer for every quantization component that writes files, such as
   int8wo 8  one scale a row
   int8dq 8  the same, and x becomes int8 in each step; absmax and llm_int8 alike

@@ -126,7 +126,7 @@ void print(const Args& args, Engine& engine, const Search& found) {
   }
   fmt::print("{}found {} of {}, {:.1f} % {}, mean log-likelihood of a number {:.3f}, {:.1f} tok/s\n{}\n", table.text(),
              hits, tries, 100 * static_cast<double>(hits) / static_cast<double>(tries),
-             said({100 * share.low, 100 * share.high}, 1), mean, speed, line);
+             interval_text({100 * share.low, 100 * share.high}, 1), mean, speed, line);
 }
 
 int run(const Args& args) {

@@ -1,4 +1,4 @@
-// Findings, counted all and kept up to a limit.
+// This counts all findings and keeps as many as its limit says.
 #pragma once
 
 #include <map>

@@ -33,9 +33,9 @@ struct Cost {
   double read = 0, written = 0, flops = 0;
 
   void add(const ProgramOp& op, const StepLoad& load) {
-    read += load.of(op.cost.read);
-    written += load.of(op.cost.written);
-    flops += load.of(op.cost.flops);
+    read += load.of(op, op.cost.read);
+    written += load.of(op, op.cost.written);
+    flops += load.of(op, op.cost.flops);
   }
   void put(GpuSlice& slice, int64_t ns, double read_gbps) const {
     slice.args.push_back({"bytes_read", static_cast<uint64_t>(read)});

@@ -180,7 +180,8 @@ class Consumer {
 
  private:
   static constexpr bool kCodes = std::is_same_v<In, int8_t>;
-  // Of lane 4 g + t of warp w, for the i-th 8 columns, columns 2 t and 2 t + 1 of the rows 16 w + g and 16 w + g + 8.
+  // Lane 4 g + t of warp w has of every 8 columns the sums of columns 2 t and 2 t + 1, of row 16 w + g and then of row 16
+  // w + g + 8.
   using Sums = std::conditional_t<kCodes, int32_t, float>[kSums];
   using Half = std::conditional_t<kCodes, __half, In>;  // y after silu has these
 

@@ -117,8 +117,11 @@ class SelfAttention : public BlockModule {
     o_ = last(b, at, linear(b, at, "o", m.width, int64_t{m.heads} * m.head_dim));
   }
   tenon_tid add(StepBuilder& b, tenon_tid x, tenon_tid to) const override {
-    return b.linear(o_, b.attention(attention_, x), {to});
+    return project(b, b.attention(attention_, x), to);
   }
+  // These are the two parts of add() where rows are picked between them.
+  tenon_tid attend(StepBuilder& b, tenon_tid x) const { return b.attention_of_out_rows(attention_, x); }
+  tenon_tid project(StepBuilder& b, tenon_tid attended, tenon_tid to) const { return b.linear(o_, attended, {to}); }
 
  private:
   std::optional<LayerId> owner_of(const Building& b, const Sight& sight, const CacheOwners& owners) const {
@@ -193,7 +196,9 @@ class FamilyModel : public Model {
         const char* name = block.attention ? "attention" : block.experts ? "experts" : "mlp";
         const BlockPlace at{block, layer, layer_path(layer, name)};
         if (block.attention) {
-          modules_.push_back(std::make_unique<SelfAttention>(b, at, owners));
+          auto attention = std::make_unique<SelfAttention>(b, at, owners);
+          last_attention_ = attention.get();
+          modules_.push_back(std::move(attention));
         } else if (block.experts) {
           modules_.push_back(make_experts(b, at));
         } else {
@@ -207,11 +212,19 @@ class FamilyModel : public Model {
 
   tenon_tid record(StepBuilder& b) const override {
     tenon_tid x = part_.embeds ? b.embed(embedding_) : b.handed_in(config_.info.width), taken = x;
+    const bool early = b.picks_early() && last_attention_ != nullptr;
     for (const auto& module : modules_) {
       if (!module->parallel()) taken = x;
-      x = module->add(b, taken, x);
+      if (!early || module.get() != last_attention_) {
+        x = module->add(b, taken, x);
+        continue;
+      }
+      const tenon_tid attended = last_attention_->attend(b, taken), to = b.out_rows(x);
+      if (to == 0) return 0;
+      taken = taken == x ? to : b.out_rows(taken);
+      x = last_attention_->project(b, attended, to);
     }
-    x = b.out_rows(x);
+    if (!early) x = b.out_rows(x);
     return part_.head ? b.linear(head_, x) : x;
   }
 
@@ -254,6 +267,7 @@ class FamilyModel : public Model {
   ModelPart part_;
   LinearId embedding_ = 0, head_ = 0;
   std::vector<std::unique_ptr<BlockModule>> modules_;
+  const SelfAttention* last_attention_ = nullptr;  // one of the modules; nullptr: none attends
 };
 
 }  // namespace

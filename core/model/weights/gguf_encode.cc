@@ -4,7 +4,7 @@
 //   Q4_1, Q5_1  d = (max w - min w) / (2^b - 1), m = min w  w ~ d q + m
 // Integers come from d in f32, which is stored as fp16 afterwards. Where that is zero the block stands for zeros (for
 // m), and the integers are those of zeros.
-// The blocks of 256 are gguf_k_types.cc's.
+// Blocks whose scales are searched for are gguf_k_types.cc's and gguf_iq4_types.cc's.
 #include "gguf_encode.h"
 
 #include <algorithm>
@@ -12,15 +12,15 @@
 #include <cmath>
 #include <cstring>
 
+#include "gguf_fit.h"
+#include "gguf_iq4_types.h"
 #include "gguf_k_types.h"
-#include "tenon/sdk/convert.h"
 
 namespace tenon::weights {
 namespace {
 
 using sdk::float_to_bf16;
 using sdk::float_to_half;
-using sdk::half_to_float;
 
 constexpr size_t kBlock = 32;
 constexpr const char* kBeyondHalf = "is too large: the scale of its block is beyond half precision (65504)";
@@ -39,20 +39,10 @@ size_t largest(const float* w, size_t n) {
   return at;
 }
 
-// This is a value as fp16 stores it.
-struct Half {
-  uint16_t bits;
-  explicit Half(float value) : bits(float_to_half(value)) {}
-  bool zero() const { return (bits & 0x7fffU) == 0; }
-  bool infinite() const { return (bits & 0x7fffU) == 0x7c00U; }
-  float value() const { return half_to_float(bits); }
-  void store(uint8_t* p) const { std::memcpy(p, &bits, sizeof(bits)); }
-};
-
 // Blocks return whether their scales fit.
 bool encode_q8_0(const float* w, uint8_t* p) {
   const float d = std::abs(w[largest(w, kBlock)]) / 127;
-  const Half half(d);
+  const StoredHalf half(d);
   if (half.infinite()) return false;
   half.store(p);
   const float inverse = half.zero() ? 0 : 1 / d;
@@ -76,7 +66,7 @@ template <int Bits>
 bool encode_symmetric(const float* w, uint8_t* p) {
   constexpr int kZero = 1 << (Bits - 1);
   const float d = w[largest(w, kBlock)] / -kZero;
-  const Half half(d);
+  const StoredHalf half(d);
   if (half.infinite()) return false;
   half.store(p);
   const float inverse = half.zero() ? 0 : 1 / d;
@@ -93,7 +83,7 @@ bool encode_with_minimum(const float* w, uint8_t* p) {
   constexpr int kMost = (1 << Bits) - 1;
   const auto [low, high] = std::minmax_element(w, w + kBlock);
   const float m = *low, d = (*high - m) / kMost;
-  const Half half(d), half_minimum(m);
+  const StoredHalf half(d), half_minimum(m);
   if (half.infinite() || half_minimum.infinite()) return false;
   half.store(p);
   half_minimum.store(p + 2);
@@ -128,6 +118,10 @@ EncodeBlock block_encoder(tenon_format format) {
       return encode_q5_k;
     case TENON_Q6_K:
       return encode_q6_k;
+    case TENON_IQ4_NL:
+      return encode_iq4_nl;
+    case TENON_IQ4_XS:
+      return encode_iq4_xs;
     default:
       return nullptr;
   }

@@ -105,10 +105,10 @@ void Walker::walk(Walk& w, uint32_t thread) {
   const uint32_t threads = team_.size();
   uint64_t begin = w.begin, layer_begin = begin;
   const auto trace = [&](size_t i) {
-    const tenon_cost& cost = ops[i].cost;
-    const uint64_t values[] = {static_cast<uint64_t>(w.load.of(cost.read)),
-                               static_cast<uint64_t>(w.load.of(cost.written)),
-                               static_cast<uint64_t>(w.load.of(cost.flops))};
+    const ProgramOp& op = ops[i];
+    const uint64_t values[] = {static_cast<uint64_t>(w.load.of(op, op.cost.read)),
+                               static_cast<uint64_t>(w.load.of(op, op.cost.written)),
+                               static_cast<uint64_t>(w.load.of(op, op.cost.flops))};
     track.span((*w.origins)[i], begin, ends_[i], values);
     begin = ends_[i];
     if (i + 1 < ops.size() && ops[i + 1].layer == ops[i].layer) return;

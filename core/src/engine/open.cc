@@ -129,6 +129,7 @@ std::unique_ptr<Engine> Engine::open(const EngineOptions& options) {
   pipeline.sequences = options.sequences != 0 ? options.sequences : impl.scheduler->sequences();
   pipeline.prefill_rows = impl.config.prefill_rows;
   pipeline.score_rows = options.score_rows;
+  pipeline.all_rows = options.all_rows;
   pipeline.recorder = options.recorder ? options.recorder(impl.config) : nullptr;
   pipeline.masks = impl.grammars.has_value();
   impl.load_sessions = options.load_sessions;

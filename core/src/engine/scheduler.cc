@@ -1,3 +1,5 @@
+// The component sees the sequences as tenon_sequence and answers with shares and victims. Its answer is checked before
+// anybody acts on it: a rule that is broken is an error with the component's name.
 #include "scheduler.h"
 
 #include <algorithm>

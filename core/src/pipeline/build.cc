@@ -159,7 +159,7 @@ void Pipeline::Impl::declare() {
   target.observe(options.observers);
   target.declare(capacity);
   choose_shapes();
-  target.negotiate(shapes);
+  target.negotiate(shapes, options.all_rows);
   for (size_t i = 0; i < samplers.size(); ++i) {
     const std::string does = samplers[i].table().is_selector != 0 ? ", selects" : "";
     target.negotiation().note("sampler " + std::to_string(i + 1),
@@ -195,7 +195,7 @@ void Pipeline::Impl::declare_draft_model() {
   std::vector<tenon_bounds> own = shapes;
   own[round].rows = own[round].out_rows = own[round].seqs;
   own[round].rows_per_seq = 1;
-  draft_model->negotiate(std::move(own));
+  draft_model->negotiate(own, options.all_rows);
   decisions.push_back({"draft", config.draft_model->model.path + ", " + std::to_string(draft_model->info().layers) +
                                     " layers: proposes " + std::to_string(draft_tokens) +
                                     " tokens a round, drafted and verified by one program"});

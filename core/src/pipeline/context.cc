@@ -1,3 +1,5 @@
+// A context opens its device, hands components what they may call of the host, and makes them. Copies wait for the device's
+// queue, or are staged where no step may wait for them.
 #include "context.h"
 
 #include <cstring>

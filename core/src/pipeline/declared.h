@@ -17,6 +17,12 @@
 
 namespace tenon {
 
+// Programs of this shape are recorded. For picks_early see StepBuilder.
+struct ProgramShape {
+  tenon_bounds bounds;
+  bool picks_early = false;
+};
+
 using SiteId = uint32_t;  // products of one x whose columns lie side by side
 
 // Returns the tensor of a plain matrix (tenon/abi/quantization.h); nullptr for one that is stored in another way.

@@ -25,16 +25,21 @@ struct ReadHeads {
 // Thread: the one that builds. Every function throws Error(kPlugin) with the component named when one fails to record.
 class ModelBuilder : public StepBuilder {
  public:
-  enum class Logits { kWanted, kUnwanted };
-  // The recording has entered the bounds and the step state that the model runs with. `shape` is the index of the
-  // bounds in the negotiation.
-  ModelBuilder(ModelInstance& instance, StorageTable& storages, ProgramRecording& recording, size_t shape,
+  enum class Logits {
+    kWanted,
+    kBesideAllRows,  // they are wanted, and so are the final hidden states of all rows
+    kUnwanted
+  };
+  // The recording has entered the bounds and the step state that the model runs with; `bounds` is the number of these
+  // in the negotiation.
+  ModelBuilder(ModelInstance& instance, StorageTable& storages, ProgramRecording& recording, size_t bounds,
                Logits logits = Logits::kWanted)
       : instance_(instance),
         components_(instance.components),
         declared_(*instance.declared),
         prefix_(storages, instance.name()),
-        shape_(shape),
+        shape_(instance.shape_of(bounds, logits == Logits::kWanted)),
+        picks_early_(shape_ != bounds || logits == Logits::kUnwanted),
         logits_(logits),
         rec_(recording),
         rows_(recording.bounds().rows) {}
@@ -56,8 +61,10 @@ class ModelBuilder : public StepBuilder {
   void end_repeat() override;
   tenon_tid as_rows(tenon_tid x) override;
   tenon_tid experts_of(tenon_tid x) override;
-  tenon_tid attention(LayerId id, tenon_tid x) override;
+  tenon_tid attention(LayerId id, tenon_tid x) override { return attend(id, x, false); }
+  tenon_tid attention_of_out_rows(LayerId id, tenon_tid x) override;
   tenon_tid out_rows(tenon_tid x) override;
+  bool picks_early() const override { return picks_early_; }
 
   const std::vector<ReadHeads>& read_heads() const { return read_heads_; }  // by layer, once the model is recorded
 
@@ -112,6 +119,8 @@ class ModelBuilder : public StepBuilder {
   // Returns columns [first, first + n) of y.
   tenon_tid columns_of(tenon_tid y, int64_t first, int64_t n);
 
+  // Records the op that picks the rows whose logits are wanted; whoever enters its place has done so.
+  tenon_tid pick_rows(tenon_tid x);
   // Records the ops before the head over all rows, and what pools the result.
   void record_pool(const Site& head);
 
@@ -129,13 +138,22 @@ class ModelBuilder : public StepBuilder {
   static const std::string& path_of(const Site& site, const SiteGroup& group);
 
   // These are in model_builder_attention.cc.
+  // If `only_out_rows`, only those are read of the result.
+  tenon_tid attend(LayerId id, tenon_tid x, bool only_out_rows);
   // The cache is entered, and the stores are what its functions take.
   CacheStores enter_cache(const std::string& path, int32_t layer);
   tenon_kv_view cache_view(const AttentionDecl& d);
   void record_append(const AttentionDecl& d, tenon_tid y);
   void record_choice(const AttentionDecl& d, tenon_tid y);
-  // `pro` has the ops that the attention claimed. The result is the mean of the values.
-  tenon_tid record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro);
+  // Attention takes this: the heads and the view, and the ops that it claimed. For only_out_rows see attend().
+  struct Attended {
+    tenon_tid heads;
+    tenon_kv_view view;
+    const ChainView& pro;
+    bool only_out_rows;
+  };
+  // The result is the mean of the values.
+  tenon_tid record_attention(AttentionLayer& layer, Attended of);
   // Returns the view of a copy of the layer's cache that the attention can read; every step makes it.
   tenon_kv_view record_cache_copy(const AttentionLayer& layer);
 
@@ -144,6 +162,7 @@ class ModelBuilder : public StepBuilder {
   Declared& declared_;
   StorageTable::Prefix prefix_;
   size_t shape_;
+  bool picks_early_;
   Logits logits_;
   ProgramRecording& rec_;
   uint32_t rows_;              // The next tensor has so many rows.
@@ -155,7 +174,8 @@ class ModelBuilder : public StepBuilder {
   std::map<tenon_tid, tenon_tid> normed_;  // by y, the rows beside it that the one product which takes it multiplies
   std::vector<ReadHeads> read_heads_;
   std::optional<uint32_t> pooled_;
-  tenon_tid all_rows_ = 0;  // out_rows() was given this, until the head is recorded
+  int32_t pick_layer_ = -1;  // the layer in which rows are picked early
+  tenon_tid all_rows_ = 0;   // out_rows() was given this, until the head is recorded
 };
 
 }  // namespace tenon

@@ -8,6 +8,7 @@
 #include "model_builder.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
+#include "tenon/sdk/recorder.h"
 
 namespace tenon {
 
@@ -17,7 +18,7 @@ void ModelBuilder::commit() {
   commit.check(instance_.cache().record_commit(components_.kv_cache.self(), &s.stores, rec_.recorder(), commit.why()));
 }
 
-tenon_tid ModelBuilder::attention(LayerId id, tenon_tid x) {
+tenon_tid ModelBuilder::attend(LayerId id, tenon_tid x, bool only_out_rows) {
   AttentionLayer& layer = declared_.layers[id];
   const AttentionDecl& d = layer.decl;
   Site& qkv = declared_.sites[layer.qkv];
@@ -34,7 +35,19 @@ tenon_tid ModelBuilder::attention(LayerId id, tenon_tid x) {
     }
   }
   if (layer.chooses()) record_choice(d, y);
-  return record_attention(layer, y, append_view, ChainView(ops.data() + done, ops.size() - done));
+  // A cache that goes by softmax weights wants those of all rows.
+  only_out_rows = only_out_rows && layer.cache.weight_rows == 0;
+  return record_attention(layer, {y, append_view, ChainView(ops.data() + done, ops.size() - done), only_out_rows});
+}
+
+// The pick is part of the attention: whoever looks at what that leaves sees the rows that it has to leave.
+tenon_tid ModelBuilder::attention_of_out_rows(LayerId id, tenon_tid x) {
+  const tenon_tid attended = attend(id, x, true);
+  if (logits_ == Logits::kUnwanted) return 0;
+  const AttentionDecl& d = declared_.layers[id].decl;
+  pick_layer_ = d.layer;
+  enter(d.path, components_.attention.id(), d.layer);
+  return pick_rows(attended);
 }
 
 ModelBuilder::CacheStores ModelBuilder::enter_cache(const std::string& path, int32_t layer) {
@@ -74,21 +87,25 @@ void ModelBuilder::record_choice(const AttentionDecl& d, tenon_tid y) {
   call.check(instance_.cache().record_choice(cache.self(), d.cache_layer, &s.stores, q, rec_.recorder(), call.why()));
 }
 
-tenon_tid ModelBuilder::record_attention(AttentionLayer& layer, tenon_tid y, tenon_kv_view view, const ChainView& pro) {
+tenon_tid ModelBuilder::record_attention(AttentionLayer& layer, Attended of) {
   const AttentionDecl& d = layer.decl;
   const Instance& attention = components_.attention;
   const auto& table = attention.table<tenon_attention>();
-  if (layer.dequant) view = record_cache_copy(layer);
+  if (layer.dequant) of.view = record_cache_copy(layer);
   enter(d.path, attention.id(), d.layer);
-  read_heads_.push_back({&layer, y});
-  const tenon_format out_format = format_of(layer.out_formats, shape_);
-  const tenon_attn a = attention_of(d, pro, out_format);
+  read_heads_.push_back({&layer, of.heads});
+  const tenon_format out_format = of.only_out_rows ? tenon_format{TENON_F32} : format_of(layer.out_formats, shape_);
+  const tenon_attn a = attention_of(d, of.pro, out_format);
   auto call = sdk::abi_struct<tenon_attn_call>();
-  call.q = columns_of(y, 0, int64_t{d.q_heads} * d.k_dim);
-  call.out = new_rows(int64_t{d.q_heads} * d.v_dim, d.path, out_format);
-  call.kv = &view;
-  call.pro = pro.get();
+  const int64_t columns = int64_t{d.q_heads} * d.v_dim;
+  call.q = columns_of(of.heads, 0, int64_t{d.q_heads} * d.k_dim);
+  // Nobody may look at rows that hold anything.
+  call.out = of.only_out_rows ? rec_.temp(sdk::tensor(TENON_F32, {static_cast<int64_t>(rows_), columns}), d.path)
+                              : new_rows(columns, d.path, out_format);
+  call.kv = &of.view;
+  call.pro = of.pro.get();
   call.claim = &layer.claims[shape_];
+  call.only_out_rows = of.only_out_rows ? 1 : 0;
   Call record(attention, "record " + d.path);
   record.check(table.record(attention.self(), &a, &call, rec_.recorder(), record.why()));
   return call.out;

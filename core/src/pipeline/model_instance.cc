@@ -79,16 +79,26 @@ void ModelInstance::check_overrides() const {
   if (!wrong.empty()) throw Error(ErrorCode::kConfig, std::move(wrong));
 }
 
-void ModelInstance::negotiate(std::vector<tenon_bounds> shapes) {
-  shapes_ = std::move(shapes);
+void ModelInstance::negotiate(const std::vector<tenon_bounds>& bounds, bool whole) {
+  for (const tenon_bounds& b : bounds) shapes_.push_back({b});
+  for (size_t i = 0; i < bounds.size(); ++i) {
+    // Observers count on all rows.
+    const bool early = !whole && !observation_.watches() && bounds[i].out_rows < bounds[i].rows;
+    early_.push_back(early ? shapes_.size() : i);
+    if (early) shapes_.push_back({bounds[i], true});
+  }
   const StorageTable::Prefix prefix(storages_, name_);
   check_overrides();
   negotiation_ = std::make_unique<Negotiation>(strict_, name_, components, *declared, shapes_);
   for (const auto& [about, decision] : declared->notes()) negotiation_->note(about, decision);
   // A device that walks its ops computes in f32.
   const bool walks = (components.device().flags & TENON_DEVICE_WALKS) != 0;
+  const auto links = [&](bool picks_early) {
+    ProductLinks all = product_links(*model_, *declared, picks_early);
+    return walks ? ProductLinks{.plain = {}, .normed = {}, .attended = {}, .picked = std::move(all.picked)} : all;
+  };
   negotiation_->run([this](const Site& site) { return observation_.ask(site, declared->description(), storages_); },
-                    walks ? ProductLinks() : product_links(*model_, *declared));
+                    {.late = links(false), .early = links(true)});
   declared->add_vectors();
 }
 

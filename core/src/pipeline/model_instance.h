@@ -40,8 +40,11 @@ class ModelInstance {
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
   // These are the steps of building, in this order. Nothing is allocated on the device.
   void declare(uint32_t capacity);
-  // `shapes` are the bounds of every program of this model; claims go by their index. Throws Error with every refusal.
-  void negotiate(std::vector<tenon_bounds> shapes);
+  // Programs of this model have these bounds. Unless they are wanted `whole`, those with fewer wanted rows than rows are
+  // negotiated as programs that pick early (StepBuilder), too. Throws Error with every refusal.
+  void negotiate(const std::vector<tenon_bounds>& bounds, bool whole);
+  // Claims go by this number: that of the bounds, for a program that picks early another one where there is one.
+  size_t shape_of(size_t bounds, bool picks_early) const { return picks_early ? early_[bounds] : bounds; }
   void add_stores();
   // The rows that are handed in to a part are in this storage, f32 (rows, width).
   uint32_t handed_in() const { return *handed_in_; }
@@ -59,7 +62,6 @@ class ModelInstance {
   const Weights& weights() const { return weights_; }
   const ModelInfo& info() const { return info_; }
   const Model& model() const { return *model_; }
-  const std::vector<tenon_bounds>& shapes() const { return shapes_; }
   const std::vector<uint32_t>& kv_stores() const { return kv_stores_; }  // storages of the cache
   Negotiation& negotiation() { return *negotiation_; }
   const Observation& observation() const { return observation_; }
@@ -105,7 +107,8 @@ class ModelInstance {
   std::string name_;
   std::unique_ptr<Model> model_;
   ModelInfo info_;
-  std::vector<tenon_bounds> shapes_;
+  std::vector<ProgramShape> shapes_;
+  std::vector<size_t> early_;  // by number of bounds, the shape that picks early, or that number again
   Observation observation_;
   std::unique_ptr<Negotiation> negotiation_;
   std::unique_ptr<WeightLoader> loader_;

@@ -50,7 +50,8 @@ std::string joined(std::string a, const std::string& b) {
 
 // These ask a component what it claims. Nothing means that it refuses, for the reason in `why`; other failures are
 // thrown.
-std::optional<tenon_claim> asked(Call& call, tenon_status status, const tenon_claim& claim, std::string& why) {
+std::optional<tenon_claim> claim_unless_refused(Call& call, tenon_status status, const tenon_claim& claim,
+                                                std::string& why) {
   if (status != TENON_REFUSED) {
     call.check(status);
     return claim;
@@ -64,21 +65,22 @@ std::optional<tenon_claim> ask_attention(const Instance& attention, const tenon_
   Call call(attention, "claim");
   const tenon_status status =
       attention.table<tenon_attention>().claim(attention.self(), &a, &kv, &bounds, &claim, call.why());
-  return asked(call, status, claim, why);
+  return claim_unless_refused(call, status, claim, why);
 }
 std::optional<tenon_claim> ask_scheme(const Scheme& scheme, const tenon_linear& linear, const tenon_bounds& bounds,
                                       std::string& why) {
   auto claim = sdk::abi_struct<tenon_claim>();
   Call call(scheme.instance, "claim");
   const tenon_status status = scheme.table().claim(scheme.instance.self(), &linear, &bounds, &claim, call.why());
-  return asked(call, status, claim, why);
+  return claim_unless_refused(call, status, claim, why);
 }
 
 }  // namespace
 
-tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes) {
-  tenon_bounds all = shapes.front();
-  for (const tenon_bounds& b : shapes) {
+tenon_bounds largest_bounds(const std::vector<ProgramShape>& shapes) {
+  tenon_bounds all = shapes.front().bounds;
+  for (const ProgramShape& shape : shapes) {
+    const tenon_bounds& b = shape.bounds;
     all.rows = std::max(all.rows, b.rows);
     all.seqs = std::max(all.seqs, b.seqs);
     all.rows_per_seq = std::max(all.rows_per_seq, b.rows_per_seq);
@@ -90,11 +92,22 @@ tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes) {
   return all;
 }
 
-void Negotiation::run(const Observed& observed, const ProductLinks& links) {
+void Negotiation::run(const Observed& observed, LinksOfShapes links) {
+  links_ = std::move(links);
   negotiate_caches();
   negotiate_sites(observed);
-  negotiate_formats(links);
-  negotiate_attentions(links);
+  negotiate_formats();
+  negotiate_attentions();
+}
+
+tenon_bounds Negotiation::bounds_of(const Site& site, size_t shape) const {
+  tenon_bounds bounds = shapes_[shape].bounds;
+  const auto id = static_cast<SiteId>(&site - declared_.sites.data());
+  if (!shapes_[shape].picks_early || !links_.early.picked.contains(id)) return bounds;
+  bounds.rows = bounds.out_rows;
+  bounds.seqs = std::min(bounds.seqs, bounds.rows);
+  bounds.rows_per_seq = std::min(bounds.rows_per_seq, bounds.rows);
+  return bounds;
 }
 
 void Negotiation::refuse(const std::string& path, const std::string& reason) {
@@ -202,16 +215,20 @@ void Negotiation::negotiate_site(Site& site, bool observed) {
   }
 }
 
-void Negotiation::negotiate_formats(const ProductLinks& links) {
+void Negotiation::negotiate_formats() {
   const auto formats = [&](SiteId from, SiteId to, bool normed) {
     std::vector<tenon_format> of_shapes;
     for (size_t shape = 0; shape < shapes_.size(); ++shape) {
-      of_shapes.push_back(format_between(declared_.sites[from], declared_.sites[to], shape, normed));
+      const ProductLinks& links = links_of(shape);
+      const bool linked = (normed ? links.normed : links.plain).contains(from);
+      of_shapes.push_back(linked ? format_between(declared_.sites[from], declared_.sites[to], shape, normed)
+                                 : tenon_format{TENON_F32});
     }
     return of_shapes;
   };
-  for (const auto& [from, to] : links.plain) declared_.sites[from].y_formats = formats(from, to, false);
-  for (const auto& [from, to] : links.normed) {
+  // What programs that pick early link, those that pick late do, too.
+  for (const auto& [from, to] : links_.late.plain) declared_.sites[from].y_formats = formats(from, to, false);
+  for (const auto& [from, to] : links_.late.normed) {
     declared_.sites[from].normed_for = to;
     declared_.sites[from].normed_formats = formats(from, to, true);
   }
@@ -247,7 +264,7 @@ tenon_format Negotiation::first_format(const Site& to, size_t shape, bool normed
   for (const tenon_format link : sdk::kLinkFormats) {
     if (normed && !sdk::is_tiled(link)) continue;
     const tenon_format format = link | (normed ? sdk::kNormed : 0);
-    if (sdk::has_linked_rows(format, shapes_[shape].rows, to.decl.columns) &&
+    if (sdk::has_linked_rows(format, bounds_of(to, shape).rows, to.decl.columns) &&
         takes_formats(to, shape, format, TENON_F32) && leaves(format)) {
       return format;
     }
@@ -261,7 +278,7 @@ bool Negotiation::takes_formats(const Site& site, size_t shape, tenon_format x, 
     view.linear.x_format = x;
     view.linear.y_format = y;
     std::string why;
-    const std::optional<tenon_claim> claim = ask_scheme(*group.scheme, view.linear, shapes_[shape], why);
+    const std::optional<tenon_claim> claim = ask_scheme(*group.scheme, view.linear, bounds_of(site, shape), why);
     const tenon_claim& made = group.claims[shape];
     if (!claim || claim->pro != made.pro || claim->epi != made.epi || claim->variant != made.variant) return false;
   }
@@ -270,9 +287,9 @@ bool Negotiation::takes_formats(const Site& site, size_t shape, tenon_format x, 
 
 bool Negotiation::claim_group(const Site& site, SiteGroup& group, const LinearView& view, bool observed) {
   const Scheme& scheme = *group.scheme;
-  for (const tenon_bounds& bounds : shapes_) {
+  for (size_t shape = 0; shape < shapes_.size(); ++shape) {
     std::string why;
-    std::optional<tenon_claim> claim = ask_scheme(scheme, view.linear, bounds, why);
+    std::optional<tenon_claim> claim = ask_scheme(scheme, view.linear, bounds_of(site, shape), why);
     if (!claim) {
       refuse(without_layer(view.linear.path),
              scheme.instance.id() + " refuses: " + why + schemes_.advice(scheme, site, view));
@@ -351,17 +368,14 @@ void Negotiation::note_group(const Site& site, const SiteGroup& group, bool atte
   note(site.groups.size() == 1 ? site.decl.path : site.decl.mats[group.mats.front()].path, text);
 }
 
-void Negotiation::negotiate_attentions(const ProductLinks& links) {
-  for (LayerId id = 0; id < declared_.layers.size(); ++id) {
-    AttentionLayer& layer = declared_.layers[id];
-    const auto link = links.attended.find(id);
-    const Site* const to = link == links.attended.end() ? nullptr : &declared_.sites[link->second];
-    negotiate_attention(layer, declared_.sites[layer.qkv], to);
-  }
+void Negotiation::negotiate_attentions() {
+  for (LayerId number = 0; number < declared_.layers.size(); ++number) negotiate_attention(number);
   throw_refusals();
 }
 
-void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv, const Site* to) {
+void Negotiation::negotiate_attention(LayerId number) {
+  AttentionLayer& layer = declared_.layers[number];
+  const Site& qkv = declared_.sites[layer.qkv];
   const AttentionDecl& d = layer.decl;
   const std::string id = components_.attention.id();
   const OpChain& ops = qkv.after;
@@ -382,8 +396,10 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv, co
                     id + " does not turn queries itself, and " + components_.kv_cache.id() + " keeps keys before rope");
     }
     layer.claims.push_back(*claim);
-    layer.out_formats.push_back(to == nullptr ? tenon_format{TENON_F32}
-                                              : format_left(layer, *to, ChainView(ops, offered), shape));
+    const auto to = links_of(shape).attended.find(number);
+    layer.out_formats.push_back(to == links_of(shape).attended.end()
+                                    ? tenon_format{TENON_F32}
+                                    : format_left(layer, declared_.sites[to->second], ChainView(ops, offered), shape));
     if (shape == 0) note_attention(layer, ops, taken, claim->pro);
   }
 }
@@ -391,7 +407,7 @@ void Negotiation::negotiate_attention(AttentionLayer& layer, const Site& qkv, co
 std::optional<tenon_claim> Negotiation::claim_of_attention(AttentionLayer& layer, const ChainView& pro, size_t shape) {
   std::string why;
   const std::optional<tenon_claim> claim =
-      ask_attention(components_.attention, attention_of(layer.decl, pro), layer.cache, shapes_[shape], why);
+      ask_attention(components_.attention, attention_of(layer.decl, pro), layer.cache, shapes_[shape].bounds, why);
   return claim ? claim : claim_over_copy(layer, pro, shape, why);
 }
 
@@ -401,7 +417,7 @@ tenon_format Negotiation::format_left(const AttentionLayer& layer, const Site& t
   return first_format(to, shape, false, [&](tenon_format format) {
     std::string why;
     const std::optional<tenon_claim> claim =
-        ask_attention(attention, attention_of(layer.decl, pro, format), layer.cache, shapes_[shape], why);
+        ask_attention(attention, attention_of(layer.decl, pro, format), layer.cache, shapes_[shape].bounds, why);
     const tenon_claim& made = layer.claims[shape];
     return claim && claim->pro == made.pro && claim->variant == made.variant;
   });
@@ -436,7 +452,7 @@ std::optional<tenon_claim> Negotiation::claim_over_copy(AttentionLayer& layer, c
   const ChainView left(ops_left.data(), ops_left.size());
   std::string why;
   const std::optional<tenon_claim> claim =
-      ask_attention(attention, attention_of(layer.decl, left), copy, shapes_[shape], why);
+      ask_attention(attention, attention_of(layer.decl, left), copy, shapes_[shape].bounds, why);
   if (!claim) {
     refuse(path, attention.id() + " refuses: " + reason);
     return {};

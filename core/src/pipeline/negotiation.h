@@ -22,14 +22,19 @@
 namespace tenon {
 
 // Returns the bounds that none of these programs goes beyond.
-tenon_bounds largest_bounds(const std::vector<tenon_bounds>& shapes);
+tenon_bounds largest_bounds(const std::vector<ProgramShape>& shapes);
+
+// These are the links of programs that pick their rows before the head, and of those that pick them early.
+struct LinksOfShapes {
+  ProductLinks late, early;
+};
 
 class Negotiation {
  public:
   // If `strict`, a fallback is an error. `name` is the model instance's; the noted paths begin with it. `shapes` are
-  // the bounds of every program that will be recorded.
+  // those of every program that will be recorded.
   Negotiation(bool strict, std::string name, Components& components, Declared& declared,
-              const std::vector<tenon_bounds>& shapes)
+              const std::vector<ProgramShape>& shapes)
       : strict_(strict),
         name_(std::move(name)),
         components_(components),
@@ -42,7 +47,7 @@ class Negotiation {
   using Observed = std::function<bool(const Site& site)>;
   // Splits sites by scheme, collects claims, binds, reads footprints. The activations of links may become other than
   // f32. Throws Error with every refusal at once.
-  void run(const Observed& observed, const ProductLinks& links);
+  void run(const Observed& observed, LinksOfShapes links);
 
   void note(const std::string& path, const std::string& text) { log_.note(path, text); }
   std::vector<Decision> decisions() const { return log_.decisions(); }
@@ -51,7 +56,7 @@ class Negotiation {
   // These are the stages of run(). Each asks about all layers or sites; refusals that it leaves end run() after it.
   void negotiate_caches();
   void negotiate_sites(const Observed& observed);
-  void negotiate_attentions(const ProductLinks& links);
+  void negotiate_attentions();
   void throw_refusals();
   void refuse(const std::string& path, const std::string& reason);
 
@@ -69,7 +74,7 @@ class Negotiation {
   void check_footprint(const Site& site, const SiteGroup& group, const LinearView& view);
   // Finds, by shape, the format between two linked products: f32 unless both have another. If `normed`, it is that of
   // what the first leaves beside y for the norm before the second.
-  void negotiate_formats(const ProductLinks& links);
+  void negotiate_formats();
   tenon_format format_between(const Site& from, const Site& to, size_t shape, bool normed);
   // Returns the best format in which the product takes x and of which leaves() is true, which says what comes from
   // before it; f32 if there is none.
@@ -85,8 +90,7 @@ class Negotiation {
   void note_site(const Site& site, bool attends);
   void note_group(const Site& site, const SiteGroup& group, bool attends);
 
-  // `to` is the product that alone reads the result; nullptr: there is none.
-  void negotiate_attention(AttentionLayer& layer, const Site& qkv, const Site* to);
+  void negotiate_attention(LayerId number);
   // Returns the format in which attention leaves its result for that product: f32 unless both have another.
   tenon_format format_left(const AttentionLayer& layer, const Site& to, const ChainView& pro, size_t shape);
   // Asks attention about the cache as it is and, if it refuses, about a copy; nothing when it takes neither.
@@ -95,11 +99,16 @@ class Negotiation {
                                              const std::string& reason);
   void note_attention(const AttentionLayer& layer, const OpChain& ops, size_t taken, size_t claimed);
 
+  const ProductLinks& links_of(size_t shape) const { return shapes_[shape].picks_early ? links_.early : links_.late; }
+  // Returns the bounds of x: a site after the rows were picked has no more than those.
+  tenon_bounds bounds_of(const Site& site, size_t shape) const;
+
   bool strict_;
   std::string name_;
   Components& components_;
   Declared& declared_;
-  const std::vector<tenon_bounds>& shapes_;
+  const std::vector<ProgramShape>& shapes_;
+  LinksOfShapes links_;
   SchemeChoice schemes_;
   DecisionLog log_;
   std::vector<Diagnostic> refusals_;

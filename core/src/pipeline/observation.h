@@ -20,6 +20,7 @@ class Observation {
   // Makes an instance for each observer. Throws Error(kPlugin) for a scheme that does not observe.
   void watch(const std::vector<Observer>& observers);
 
+  bool watches() const { return !watchers_.empty(); }
   // Asks the observers of the site's matrices how much they want to keep, and gives it a storage. Says whether anybody
   // watches the site; its ops before the product are then visible. For the description, see tenon_linear.
   bool ask(const Site& site, const std::string& description, StorageTable& storages);

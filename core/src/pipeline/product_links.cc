@@ -26,14 +26,15 @@ class LinksFound {
 
 }  // namespace
 
-ProductLinks product_links(const Model& model, const Declared& declared) {
+ProductLinks product_links(const Model& model, const Declared& declared, bool picks_early) {
   const auto site_of = [&](const RecordedModule& m) {
     if (m.kind == RecordedModule::kAttention) return declared.layers[m.number].qkv;
     return m.kind == RecordedModule::kLinear ? declared.site_of(m.number) : declared.site_of_joined(m.number);
   };
   ProductLinks links;
   LinksFound plain(links.plain), normed(links.normed);
-  for (const RecordedTensor& t : recorded_step(model)) {
+  for (const RecordedTensor& t : recorded_step(model, picks_early)) {
+    if (t.maker.picked) links.picked.insert(site_of(t.maker));
     const bool attended = t.maker.kind == RecordedModule::kAttention;
     if (!attended && !t.maker.plain) continue;
     std::optional<SiteId> to, through_norm;

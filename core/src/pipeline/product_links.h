@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 
 #include "declared.h"
 
@@ -11,11 +12,12 @@ namespace tenon {
 struct ProductLinks {
   std::map<SiteId, SiteId> plain, normed;  // by the site whose result it is, the site that takes it
   std::map<LayerId, SiteId> attended;      // by the layer of attention, likewise
+  std::set<SiteId> picked = {};            // these run over the rows whose logits are wanted
 };
 
 // A plain link is where each result of the first site is x of the second and nothing else reads it, and so is one of
 // attention; a normed one is where one product alone takes it as x, with ops before it, and others may read it, too.
-// All are plain products (recorded_step.h) or an attention's Q, K and V.
-ProductLinks product_links(const Model& model, const Declared& declared);
+// All are plain products (recorded_step.h) or an attention's Q, K and V. For picks_early see StepBuilder.
+ProductLinks product_links(const Model& model, const Declared& declared, bool picks_early = false);
 
 }  // namespace tenon

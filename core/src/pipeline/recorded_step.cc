@@ -6,6 +6,7 @@ namespace {
 // Makes nothing: a tensor is its number, counted from 1, since 0 is none.
 class Recording : public StepBuilder {
  public:
+  explicit Recording(bool picks_early) : picks_early_(picks_early) {}
   std::vector<RecordedTensor> run(const Model& model) {
     (void)read(model.record(*this));
     return std::move(tensors_);
@@ -15,10 +16,10 @@ class Recording : public StepBuilder {
   tenon_tid handed_in(int64_t) override { return made({}); }
   tenon_tid tokens() override { return made({}); }
   tenon_tid linear(LinearId linear, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
-    return product({RecordedModule::kLinear, linear, all_rows_ && expert == 0}, x, rows, expert);
+    return product({RecordedModule::kLinear, linear, all_rows_ && expert == 0, !all_rows_}, x, rows, expert);
   }
   tenon_tid joined(JoinedId joined, tenon_tid x, const std::vector<tenon_tid>& rows, tenon_tid expert) override {
-    return product({RecordedModule::kJoined, joined, all_rows_ && expert == 0}, x, rows, expert);
+    return product({RecordedModule::kJoined, joined, all_rows_ && expert == 0, !all_rows_}, x, rows, expert);
   }
   tenon_tid row_ops(RowOpsId, tenon_tid x, const std::vector<tenon_tid>& rows) override {
     for (const tenon_tid row : rows) (void)read(row);
@@ -29,13 +30,15 @@ class Recording : public StepBuilder {
   tenon_tid as_rows(tenon_tid x) override { return read(x); }
   tenon_tid experts_of(tenon_tid x) override { return read(x); }
   tenon_tid attention(LayerId layer, tenon_tid x) override {
-    return taken({RecordedModule::kAttention, layer, false}, x);
+    return taken({RecordedModule::kAttention, layer, false, false}, x);
   }
+  tenon_tid attention_of_out_rows(LayerId layer, tenon_tid x) override { return out_rows(attention(layer, x)); }
   // From here on modules run over the rows whose logits are wanted.
   tenon_tid out_rows(tenon_tid x) override {
     all_rows_ = false;
     return read(x);
   }
+  bool picks_early() const override { return picks_early_; }
 
  private:
   tenon_tid made(const RecordedModule& maker) {
@@ -58,13 +61,13 @@ class Recording : public StepBuilder {
   }
 
   std::vector<RecordedTensor> tensors_;
-  bool all_rows_ = true;
+  bool picks_early_, all_rows_ = true;
 };
 
 }  // namespace
 
-std::vector<RecordedTensor> recorded_step(const Model& model) {
-  return Recording().run(model);
+std::vector<RecordedTensor> recorded_step(const Model& model, bool picks_early) {
+  return Recording(picks_early).run(model);
 }
 
 }  // namespace tenon

@@ -12,6 +12,7 @@ struct RecordedModule {
   Kind kind = kOther;
   uint32_t number = 0;  // its LinearId, JoinedId or LayerId
   bool plain = false;   // a product that runs over all rows of the step, with one matrix for all of them
+  bool picked = false;  // it runs over the rows whose logits are wanted
 
   bool product() const { return kind == kLinear || kind == kJoined; }
 };
@@ -22,7 +23,8 @@ struct RecordedTensor {
   bool read_otherwise = false;              // something else reads it, too
 };
 
-// Returns the tensors of a step in the order in which they are made. That the logits are read counts.
-std::vector<RecordedTensor> recorded_step(const Model& model);
+// Returns the tensors of a step in the order in which they are made. That the logits are read counts. For picks_early
+// see StepBuilder.
+std::vector<RecordedTensor> recorded_step(const Model& model, bool picks_early = false);
 
 }  // namespace tenon

@@ -12,7 +12,7 @@ std::optional<void*> SchemeChoice::bind_for_now(const Scheme& scheme, const Line
   std::vector<tenon_claim> claims(shapes_.size(), sdk::abi_struct<tenon_claim>());
   std::vector<const tenon_claim*> pointers;
   for (size_t i = 0; i < claims.size(); ++i) {
-    if (table.claim(self, &view.linear, &shapes_[i], &claims[i], call.why()) != TENON_OK) return {};
+    if (table.claim(self, &view.linear, &shapes_[i].bounds, &claims[i], call.why()) != TENON_OK) return {};
     pointers.push_back(&claims[i]);
   }
   void* handle = nullptr;

@@ -16,8 +16,8 @@ namespace tenon {
 
 class SchemeChoice {
  public:
-  // `shapes` are the bounds of every program that will be recorded.
-  SchemeChoice(Components& components, const std::vector<tenon_bounds>& shapes)
+  // `shapes` are those of every program that will be recorded.
+  SchemeChoice(Components& components, const std::vector<ProgramShape>& shapes)
       : components_(components), shapes_(shapes) {}
 
   // Returns the scheme for a matrix that "auto" holds; nullptr and why if there is none. `view` shows the one matrix.
@@ -37,7 +37,7 @@ class SchemeChoice {
   std::optional<void*> bind_for_now(const Scheme& scheme, const LinearView& view, Call& call) const;
 
   Components& components_;
-  const std::vector<tenon_bounds>& shapes_;
+  const std::vector<ProgramShape>& shapes_;
 };
 
 }  // namespace tenon

@@ -14,6 +14,21 @@
 
 namespace tenon {
 
+namespace {
+
+// Returns what the step has to do if its rows were moved on by so many tokens each.
+StepLoad load_of(const StepBatch& batch, uint64_t step, int32_t moved = 0) {
+  StepLoad load{.rows = static_cast<double>(batch.token.size()),
+                .out_rows = static_cast<double>(batch.out_row.size()),
+                .context = 0,
+                .step = step,
+                .phase = StepOrigins::kPhases[StepOrigins::phase_of(batch)]};
+  for (const int32_t position : batch.position) load.context += position + 1 + moved;
+  return load;
+}
+
+}  // namespace
+
 const StepProgram* program_for(const StepBatch& batch, std::span<const StepProgram> programs) {
   const size_t rows = batch.token.size(), outs = batch.out_row.size();
   int32_t longest = 0;
@@ -59,11 +74,7 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
 
 // Runs the program of the batch; its masks are made while the model's ops are under way.
 Status Pipeline::Impl::run(const StepBatch& batch) {
-  StepLoad load{.rows = static_cast<double>(batch.token.size()),
-                .context = 0,
-                .step = steps,
-                .phase = StepOrigins::kPhases[StepOrigins::phase_of(batch)]};
-  for (const int32_t position : batch.position) load.context += position + 1;
+  const StepLoad load = load_of(batch, steps);
   const auto make_masks = [&] { return running->masked ? masks.publish(batch) : Status(); };
   if (look) {
     Status status = make_masks();
@@ -84,12 +95,7 @@ Status Pipeline::Impl::launch_moved(const StepBatch& batch) {
   }
   Status status = publish_caches();
   if (!status.ok()) return status;
-  StepLoad load{.rows = static_cast<double>(batch.token.size()),
-                .context = 0,
-                .step = steps + 1,
-                .phase = StepOrigins::kPhases[StepOrigins::phase_of(batch)]};
-  for (const int32_t position : batch.position) load.context += position + 2;
-  status = runner->run(*running->program, load);
+  status = runner->run(*running->program, load_of(batch, steps + 1, 1));
   if (!status.ok()) return status;
   ahead_pending = true;
   ahead_program = running;
@@ -103,13 +109,9 @@ Status Pipeline::Impl::launch_next(const StepBatch& next) {
   if (program == nullptr || program->masked) return {};
   Status status = publish_caches();
   if (status.ok()) status = state.publish(next);
-  StepLoad load{.rows = static_cast<double>(next.token.size()),
-                .context = 0,
-                .step = steps + 1,
-                .phase = StepOrigins::kPhases[StepOrigins::phase_of(next)]};
+  const StepLoad load = load_of(next, steps + 1);
   const bool takes = std::any_of(next.from.begin(), next.from.end(), [](int32_t row) { return row >= 0; });
   if (status.ok() && takes) status = runner->run(*taking, load);
-  for (const int32_t position : next.position) load.context += position + 1;
   if (status.ok()) status = runner->run(*program->program, load);
   if (!status.ok()) return status;
   restated = false;

@@ -32,6 +32,7 @@ void record_commits(const ProgramContext& context, ModelBuilder& builder) {
 }
 
 void record_end(const ProgramContext& context, ModelBuilder& builder, StepProgram& step) {
+  builder.recording().pick_rows(true);  // a draft model that ran last has no out rows
   if (step.sample) {
     step.mask_op = builder.recording().op_count();
     const tenon_tid logits = step.masked ? record_mask(context, builder, step.logits) : step.logits;
@@ -130,7 +131,8 @@ using RecordProgram = void (*)(const ProgramContext&, ModelBuilder&, size_t shap
 void record_program(RecordProgram record, const ProgramContext& context, const tenon_bounds& bounds, size_t shape,
                     StepProgram& step) {
   ProgramRecording recording(bounds, context.storages, context.state.storages(), &context.largest);
-  ModelBuilder builder(context.target, context.storages, recording, shape);
+  ModelBuilder builder(context.target, context.storages, recording, shape,
+                       step.pool ? ModelBuilder::Logits::kBesideAllRows : ModelBuilder::Logits::kWanted);
   try {
     record(context, builder, shape, step);
   } catch (const Error&) {

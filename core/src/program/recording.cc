@@ -223,6 +223,7 @@ tenon_status ProgramRecording::emit(const tenon_op& op) {
   out.zeroed_bytes = op.zeroed_bytes;
   out.thread_scratch_bytes = op.thread_scratch_bytes;
   out.cost = op.cost;
+  out.picked = picked_;
   for (double* cost : {out.cost.read, out.cost.written, out.cost.flops}) cost[sdk::kCostPerRow] *= repeated_;
   out.launch = op.launch;
   out.part = op.part;

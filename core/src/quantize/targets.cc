@@ -12,11 +12,11 @@ namespace tenon {
 namespace {
 
 constexpr QuantizeFormat kFormats[] = {
-    {"F32", TENON_F32, 0, true},     {"F16", TENON_F16, 1, true},     {"BF16", TENON_BF16, 32, true},
-    {"Q8_0", TENON_Q8_0, 7, false},  {"Q6_K", TENON_Q6_K, 18, false}, {"Q5_0", TENON_Q5_0, 8, false},
-    {"Q5_1", TENON_Q5_1, 9, false},  {"Q4_0", TENON_Q4_0, 2, false},  {"Q4_1", TENON_Q4_1, 3, false},
-    {"Q5_K", TENON_Q5_K, 16, false}, {"Q4_K", TENON_Q4_K, 14, false}, {"Q3_K", TENON_Q3_K, 11, false},
-    {"Q2_K", TENON_Q2_K, 10, false}};
+    {"F32", TENON_F32, 0, true},     {"F16", TENON_F16, 1, true},         {"BF16", TENON_BF16, 32, true},
+    {"Q8_0", TENON_Q8_0, 7, false},  {"Q6_K", TENON_Q6_K, 18, false},     {"Q5_0", TENON_Q5_0, 8, false},
+    {"Q5_1", TENON_Q5_1, 9, false},  {"Q4_0", TENON_Q4_0, 2, false},      {"Q4_1", TENON_Q4_1, 3, false},
+    {"Q5_K", TENON_Q5_K, 16, false}, {"Q4_K", TENON_Q4_K, 14, false},     {"Q3_K", TENON_Q3_K, 11, false},
+    {"Q2_K", TENON_Q2_K, 10, false}, {"IQ4_NL", TENON_IQ4_NL, 25, false}, {"IQ4_XS", TENON_IQ4_XS, 30, false}};
 
 std::string in_capitals(std::string_view text) {
   std::string result(text);

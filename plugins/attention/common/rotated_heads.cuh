@@ -7,6 +7,7 @@
 #include "tenon/cuda/hadamard.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
+#include "tenon/cuda/warp.cuh"
 #include "tenon/sdk/live.h"
 
 namespace tenon::attention {
@@ -23,7 +24,7 @@ struct RotatePointers {
 static __global__ void __launch_bounds__(32 * kRotateWarps) rotate_kernel(RotateArgs a, RotatePointers p) {
   extern __shared__ float heads[];  // (warps, dim)
   cuda::wait();
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, head = blockIdx.x * kRotateWarps + warp;
+  const uint32_t lane = cuda::lane_id(), warp = threadIdx.x / 32, head = blockIdx.x * kRotateWarps + warp;
   if (head >= a.heads) return;
   float* x = heads + warp * a.dim;
   for (uint32_t row = blockIdx.y; row < min(p.live[sdk::kLiveRows], a.rows); row += gridDim.y) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "set_up.h"
 #include "tenon/sdk/hadamard.h"
@@ -18,7 +19,7 @@ struct RotateArgs {
   int64_t from_row, to_row;  // floats
   uint32_t heads, dim, rows, reserved = 0;
 };
-enum RotateOperand { kRotateFrom, kRotateTo, kRotateLive };
+enum RotateOperand { kRotateFrom, kRotateTo, kRotateLive, kRotateOperands };
 
 template <class Emit, class Record>
 void record_rotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recorder& r, const Emit& emit,
@@ -26,9 +27,11 @@ void record_rotated(const tenon_attn& a, const tenon_attn_call& call, sdk::Recor
   if ((call.kv->flags & sdk::kKvHadamard) == 0) return record(call);
   const auto rotate = [&](tenon_tid from, tenon_tid to, uint32_t dim) {
     const uint32_t both = from == to ? uint32_t{TENON_READ | TENON_WRITE} : 0;
-    const tenon_operand operands[] = {
-        {from, both | TENON_READ}, {to, both | TENON_WRITE}, {r.step(TENON_STEP_LIVE), TENON_READ}};
-    const RotateArgs args{floats_of_row(from, r), floats_of_row(to, r), a.q_heads, dim, r.bounds().rows};
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(kRotateOperands, {{kRotateFrom, from, both | TENON_READ},
+                                           {kRotateTo, to, both | TENON_WRITE},
+                                           {kRotateLive, r.step(TENON_STEP_LIVE), TENON_READ}});
+    const RotateArgs args{r.floats_of_row(from), r.floats_of_row(to), a.q_heads, dim, r.bounds().rows};
     tenon_cost cost{};
     cost.read[sdk::kCostPerRow] = cost.written[sdk::kCostPerRow] = double(a.q_heads) * dim * sizeof(float);
     emit(std::span<const tenon_operand>(operands), cost, args);

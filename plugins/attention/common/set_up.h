@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "tenon/sdk/fop.h"
 #include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/recorder.h"
+#include "tenon/sdk/rope_pairs.h"
 
 namespace tenon::attention {
 
@@ -41,8 +43,11 @@ struct ViewArgs {
   uint32_t most_spans;       // so many spans are chosen for a row and KV head; 0: rows see all
   int32_t rotated, pairing;  // this rope turns keys that are kept before it; rotated 0: they are kept after it
   float scale, softcap;
+  uint32_t only_out_rows;    // 1: of the result only the rows of TENON_STEP_OUT_ROW are read
   uint32_t hidden, joining;  // recent.h says what they are for one half of a view with a tail.
 
+  // Keys that are kept before rope, and queries, turn so.
+  constexpr sdk::RopePairs rope_pairs() const { return {static_cast<uint32_t>(rotated), pairing}; }
   // A row at position n sees positions [first(n), past(n)) of those that the view's own window leaves.
   constexpr uint32_t first(uint32_t n) const { return after_window(n, window); }
   constexpr uint32_t past(uint32_t n) const { return n + 1 > hidden ? n + 1 - hidden : 0; }
@@ -76,10 +81,12 @@ inline tenon_claim claim_view(const tenon_attn& a, const tenon_kv_view& kv) {
   if (kv.format->rotated == 0 && !pro.empty() && pro.back().id == TENON_F_ROPE) ++claim.pro;
   return claim;
 }
-// Throws Failed if the prologue has an op that claim_view() never claims.
-inline void check_claimed(const tenon_attn_call& call) {
+// Throws Failed if the prologue has an op that neither claim_view() claims nor is one of `more`, which the attention
+// claims besides.
+inline void check_claimed(const tenon_attn_call& call, std::initializer_list<tenon_id> more = {}) {
   for (const tenon_fop& op : sdk::ops_of(call.pro)) {
     if (op.id == TENON_F_ROPE || op.id == sdk::kAttentionSinks) continue;
+    if (std::find(more.begin(), more.end(), op.id) != more.end()) continue;
     throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
   }
 }
@@ -93,17 +100,12 @@ inline sdk::KvLayout layout_of(const tenon_attn& a, const tenon_kv_view& view) {
   return layout;
 }
 
-// Returns from row to row of a tensor in f32, in floats.
-inline int64_t floats_of_row(tenon_tid tensor, sdk::Recorder& r) {
-  return r.describe(tensor).stride[0] / static_cast<int64_t>(sizeof(float));
-}
-
 inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
   const ClaimedRope rope = claimed_rope(call);
   ViewArgs args{};
   args.kv = layout_of(a, *call.kv);
-  args.q_row = floats_of_row(call.q, r);
-  args.out_row = floats_of_row(call.out, r);
+  args.q_row = r.floats_of_row(call.q);
+  args.out_row = r.floats_of_row(call.out);
   args.q_heads = a.q_heads;
   args.group = a.q_heads / a.kv_heads;
   args.rows = r.bounds().rows;
@@ -118,6 +120,7 @@ inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, cons
   args.pairing = rope.pairing;
   args.scale = a.scale;
   args.softcap = a.softcap;
+  args.only_out_rows = call.kv->weight_rows == 0 ? call.only_out_rows : 0;
   args.hidden = half.hidden;
   args.joining = half.joining;
   return args;
@@ -139,18 +142,35 @@ inline double tokens_chosen(const tenon_attn& a, const Half& half, const tenon_k
   return b.rows_per_seq <= view.chosen_rows && most < b.kv_len ? static_cast<double>(most) : 0;
 }
 
-// Returns the cost of an attention op that reads cache_bytes bytes of the cache for each token that a row attends to.
-// Where spans are chosen, it is the cost of a context of more tokens than they have.
+// An attention op reads cache_bytes bytes of the cache for each token that a row attends to. A row attends to so many
+// tokens at most; 0: to all that its context has.
+struct ReadTokens {
+  double cache_bytes, most;
+};
+// `out_bytes` are those of an element of the result.
+inline tenon_cost attention_cost(const tenon_attn& a, const ReadTokens& tokens, double out_bytes = sizeof(float)) {
+  tenon_cost cost{};
+  const double flops = 2 * (q_columns(a) + out_columns(a));
+  cost.read[sdk::kCostPerRow] = q_columns(a) * sizeof(float) + tokens.most * tokens.cache_bytes;
+  cost.written[sdk::kCostPerRow] = out_columns(a) * out_bytes;
+  cost.flops[sdk::kCostPerRow] = tokens.most * flops;
+  if (tokens.most == 0) cost.read[sdk::kCostPerToken] = tokens.cache_bytes;
+  if (tokens.most == 0) cost.flops[sdk::kCostPerToken] = flops;
+  return cost;
+}
+// Returns the share of its cost that an attention has where only some rows of its result are read.
+inline tenon_cost cost_of_out_rows(tenon_cost cost, const ViewArgs& args, const tenon_bounds& b) {
+  if (args.only_out_rows == 0) return cost;
+  const double share = double(b.out_rows) / b.rows;
+  for (auto* kind : {&cost.read, &cost.written, &cost.flops}) {
+    for (double& of : *kind) of *= share;
+  }
+  return cost;
+}
+// Returns the cost of an op over a view. Where spans are chosen, it is that of a context of more tokens than they have.
 inline tenon_cost view_cost(const tenon_attn& a, const tenon_kv_view& view, const Half& half, const tenon_bounds& b,
                             double cache_bytes) {
-  tenon_cost cost{};
-  const double flops = 2 * (q_columns(a) + out_columns(a)), chosen = tokens_chosen(a, half, view, b);
-  cost.read[sdk::kCostPerRow] = q_columns(a) * sizeof(float) + chosen * cache_bytes;
-  cost.written[sdk::kCostPerRow] = out_columns(a) * sizeof(float);
-  cost.flops[sdk::kCostPerRow] = chosen * flops;
-  if (chosen == 0) cost.read[sdk::kCostPerToken] = cache_bytes;
-  if (chosen == 0) cost.flops[sdk::kCostPerToken] = flops;
-  return cost;
+  return attention_cost(a, {.cache_bytes = cache_bytes, .most = tokens_chosen(a, half, view, b)});
 }
 
 }  // namespace tenon::attention

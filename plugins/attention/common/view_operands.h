@@ -1,4 +1,5 @@
-// An attention that reads every KV view records these operands, on any device.
+// Attentions that read a KV view record these operands, on any device: those of a plain chain of keys and values, and
+// what any other view needs besides.
 #pragma once
 
 #include <vector>
@@ -9,28 +10,33 @@
 
 namespace tenon::attention {
 
-// The operands stand in this order. An op may have others after them.
-enum ViewOperand {
+// An op over a plain chain has these, and may have others after them. Q stands in the place of those that are not there.
+enum ChainOperand {
   kQ,
   kOut,
   kKeyPlane,
   kValuePlane,
-  kKeyScales,  // A cache without scales gives its planes again.
+  kKeyScales,  // A cache without scales has none.
   kValueScales,
   kPages,
-  kPlace,
-  kUsed,   // A view without a table gives KV_LEN.
-  kTable,  // A view without a table gives KV_LEN.
   kLive,
   kPos,
   kSlot,
-  kParent,
   kKvLen,
   kSeqSlot,
   kSeqRow,
-  kRope,    // A cache that keeps keys after rope gives Q.
-  kChosen,  // A view without spans gives KV_LEN.
-  kSums,    // A view that is no half of one with a tail gives KV_LEN.
+  kRope,    // f32[positions][rotated / 2][2]; a cache that keeps keys after rope needs none.
+  kSums,    // A view that is no half of one with a tail has none.
+  kOutRow,  // ascending; there where only_out_rows is 1
+  kChainOperands
+};
+// An op over any view has these, too.
+enum ViewOperand {
+  kPlace = kChainOperands,
+  kUsed,    // A view without a table has none.
+  kTable,   // A view without a table has none.
+  kParent,  // The rows' parents in a tree of drafts.
+  kChosen,  // A view without spans has none.
   kViewOperands
 };
 
@@ -43,35 +49,45 @@ inline tenon_operand sums_operand(const Half& half, const tenon_operand& none) {
   return {half.sums, half.joining == kJoins ? uint32_t{TENON_READ} : uint32_t{TENON_WRITE}};
 }
 
-// Throws Failed if the prologue has an op that claim_view() never claims.
+// Returns the operands of ChainOperand.
+inline std::vector<tenon_operand> chain_operands(const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
+  const tenon_kv_view& kv = *call.kv;
+  const tenon_operand q = {call.q, TENON_READ}, out = result_operand(call, half), sums = sums_operand(half, q);
+  return sdk::operands_by(kChainOperands,
+                          {{kQ, q.tensor, q.access},
+                           {kOut, out.tensor, out.access},
+                           {kKeyPlane, kv.k, TENON_READ},
+                           {kValuePlane, kv.v, TENON_READ},
+                           {kPages, kv.pages, TENON_READ},
+                           {kLive, r.step(TENON_STEP_LIVE), TENON_READ},
+                           {kPos, r.step(TENON_STEP_POS), TENON_READ},
+                           {kSlot, r.step(TENON_STEP_SLOT), TENON_READ},
+                           {kKvLen, r.step(TENON_STEP_KV_LEN), TENON_READ},
+                           {kSeqSlot, r.step(TENON_STEP_SEQ_SLOT), TENON_READ},
+                           {kSeqRow, r.step(TENON_STEP_SEQ_ROW), TENON_READ},
+                           {kSums, sums.tensor, sums.access}},
+                          q,
+                          {{kKeyScales, kv.k_scale, TENON_READ},
+                           {kValueScales, kv.v_scale, TENON_READ},
+                           {kRope, claimed_rope(call).table, TENON_READ},
+                           {kOutRow, call.only_out_rows != 0 ? r.step(TENON_STEP_OUT_ROW) : 0, TENON_READ}});
+}
+
+// Returns those of ChainOperand and of ViewOperand. Throws Failed if the prologue has an op that claim_view() never
+// claims.
 inline std::vector<tenon_operand> view_operands(const tenon_attn_call& call, const Half& half, sdk::Recorder& r) {
   check_claimed(call);
-  const tenon_tid rope_table = claimed_rope(call).table;
   const tenon_kv_view& kv = *call.kv;
-  const tenon_operand kv_len = {r.step(TENON_STEP_KV_LEN), TENON_READ};
-  std::vector<tenon_operand> operands(kViewOperands, kv_len);
+  std::vector<tenon_operand> operands = chain_operands(call, half, r);
+  operands.resize(kViewOperands, operands[kQ]);
   const auto read = [&](ViewOperand i, tenon_tid tensor) { operands[i] = {tensor, TENON_READ}; };
-  read(kQ, call.q);
-  operands[kOut] = result_operand(call, half);
-  read(kKeyPlane, kv.k);
-  read(kValuePlane, kv.v);
-  read(kKeyScales, kv.k_scale != 0 ? kv.k_scale : kv.k);
-  read(kValueScales, kv.v_scale != 0 ? kv.v_scale : kv.v);
-  read(kPages, kv.pages);
   read(kPlace, kv.place);
   if (kv.pos_rule == TENON_POS_TABLE) {
     read(kUsed, kv.used);
     read(kTable, kv.pos);
   }
-  read(kLive, r.step(TENON_STEP_LIVE));
-  read(kPos, r.step(TENON_STEP_POS));
-  read(kSlot, r.step(TENON_STEP_SLOT));
   read(kParent, r.step(TENON_STEP_PARENT));
-  read(kSeqSlot, r.step(TENON_STEP_SEQ_SLOT));
-  read(kSeqRow, r.step(TENON_STEP_SEQ_ROW));
-  read(kRope, rope_table != 0 ? rope_table : call.q);
   if (kv.most_spans != 0) read(kChosen, kv.chosen);
-  operands[kSums] = sums_operand(half, kv_len);
   return operands;
 }
 

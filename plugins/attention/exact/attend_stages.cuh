@@ -5,6 +5,7 @@
 #pragma once
 
 #include "seen.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::exact {
 
@@ -45,7 +46,7 @@ __device__ __forceinline__ bool weigh(float (&weight)[kAtOnce], const WarpSums& 
 __device__ __forceinline__ void leave_scores(const Lanes& lanes, const float (&score)[kAtOnce], float* scores) {
 #pragma unroll
   for (uint32_t j = 0; j < kAtOnce; ++j) {
-    if (threadIdx.x % 32 == j && lanes.seen[j]) scores[lanes.cell[j]] = score[j];
+    if (cuda::lane_id() == j && lanes.seen[j]) scores[lanes.cell[j]] = score[j];
   }
 }
 

@@ -21,6 +21,7 @@
 
 namespace tenon::exact {
 
+using enum attention::ChainOperand;
 using enum attention::ViewOperand;
 enum Operand {
   kOrder = kViewOperands,  // The PLACE of the step gives the order of its rows.
@@ -47,12 +48,13 @@ struct Query {
     const float* q = p.q + row * a.q_row + head * a.kv.k.dim;
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) {
-      const uint32_t d = threadIdx.x % 32 + 32 * i;
+      const uint32_t d = cuda::lane_id() + 32 * i;
       own[i] = d < a.kv.k.dim ? q[d] : 0;
       other[i] = 0;
-      if (d >= static_cast<uint32_t>(a.rotated) || d >= a.kv.k.dim) continue;
-      const bool second = is_second(d);
-      const float u = q[second ? partner(d) : d], v = q[second ? d : partner(d)];
+      const sdk::RopePairs pairs = a.rope_pairs();
+      if (d >= pairs.rotated || d >= a.kv.k.dim) continue;
+      const bool second = pairs.is_second(d);
+      const float u = q[second ? pairs.partner(d) : d], v = q[second ? d : pairs.partner(d)];
       const float2 turn = angle(seen.position() - seen.shift(), d);
       const float first_turned = u * turn.x - v * turn.y, second_turned = u * turn.y + v * turn.x;
       own[i] = second ? second_turned : first_turned;
@@ -60,16 +62,10 @@ struct Query {
     }
   }
 
-  __device__ bool is_second(uint32_t d) const {
-    return a.pairing == 0 ? d >= static_cast<uint32_t>(a.rotated) / 2 : d % 2 != 0;
-  }
-  __device__ uint32_t partner(uint32_t d) const {
-    const uint32_t half = static_cast<uint32_t>(a.rotated) / 2;
-    return a.pairing != 0 ? d ^ 1 : d < half ? d + half : d - half;
-  }
+  // Returns the cosine and the sine of the angle that a dimension turns by, of a row of the rope's table.
   __device__ float2 angle(uint32_t index, uint32_t d) const {
-    const uint32_t half = static_cast<uint32_t>(a.rotated) / 2;
-    return reinterpret_cast<const float2*>(p.rope)[size_t{index} * half + (a.pairing == 0 ? d % half : d / 2)];
+    const sdk::RopePairs pairs = a.rope_pairs();
+    return reinterpret_cast<const float2*>(p.rope)[size_t{index} * pairs.half() + pairs.pair(d)];
   }
 
   // Writes the scores of kAtOnce cells, which every lane of the warp has; -infinity for those that are not seen. A cell
@@ -90,7 +86,7 @@ struct Query {
     }
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) {
-      const uint32_t d = threadIdx.x % 32 + 32 * i;
+      const uint32_t d = cuda::lane_id() + 32 * i;
       if (d >= a.kv.k.dim) break;
 #pragma unroll
       for (uint32_t j = 0; j < kAtOnce; ++j) {
@@ -136,7 +132,7 @@ __device__ __forceinline__ HeadSums attend_to_chunk(const Query& query, uint32_t
   const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, view.slot(), head / a.group);
   const KvCells cached({a.kv, a.kv.v, p.values, p.value_scales, p.pages}, view.slot(), head / a.group);
   float top = -INFINITY, sum = 0, out[kPerLane] = {};
-  const WarpSums own{threadIdx.x / 32, threadIdx.x % 32, top, sum, out};
+  const WarpSums own{threadIdx.x / 32, cuda::lane_id(), top, sum, out};
   float* const scores = a.weight_rows == 0 ? nullptr : p.scores + a.scores_at(query.row, head);
   view.each(chunk, [&](Lanes& lanes) {
     float weight[kAtOnce];  // by cell: its score first

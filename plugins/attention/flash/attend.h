@@ -29,6 +29,7 @@ struct AttendArgs : attention::ViewArgs {
   uint32_t isa;     // kernels() takes this index
   uint32_t padded;  // an accumulator has so many floats
 };
+using enum attention::ChainOperand;
 using enum attention::ViewOperand;
 
 uint64_t scratch_bytes(const AttendArgs& a);         // the splits' partial results take so many

@@ -1,5 +1,6 @@
-// Softmax weights by cell (gather.h): scores are multiplied once more, by tensor cores, and become weights by the sums that
-// attention has left. A block has 64 places of a KV head of a sequence, whose keys it holds in shared memory.
+// This adds up softmax weights by cell (gather.h): scores are multiplied once more, by tensor cores, and become weights
+// by the sums that attention has left. A block has 64 places of a KV head of a sequence, whose keys it holds in shared
+// memory.
 #include "cuda_ops.h"
 #include "gather.cuh"
 #include "softmax.cuh"
@@ -25,8 +26,8 @@ struct CellWeightPointers {
   float* weights;
 };
 
-// A lane's halves of a query from dimension d on: d and d + 1.
-template <class E>
+// Returns dimensions d and d + 1 of a query as two halves; they are zeros beyond `dim` and where there is no query.
+template <cuda::HalfType E>
 __device__ __forceinline__ uint32_t two_of(const float* q, uint32_t d, uint32_t dim) {
   if (q == nullptr || d >= dim) return 0;
   const float2 x = *reinterpret_cast<const float2*>(q + d);
@@ -41,7 +42,7 @@ struct Places {
   uint32_t tile;
 };
 // The whole block calls this.
-template <class E, uint32_t D>
+template <cuda::HalfType E, uint32_t D>
 __device__ __forceinline__ void load_keys(const CellWeightArgs& a, const E* keys, const Places& s) {
   const CopiedHead head{s.seq * (a.room / kCopiedPage), s.kv_head, a.heads};
   const E* from = keys + element_at(head, s.first, a.dim);
@@ -61,7 +62,7 @@ __device__ __forceinline__ void load_keys(const CellWeightArgs& a, const E* keys
 // In a 16 x 8 product, lane 4 g + t has queries g and g + 8, and of eight places 2t and 2t + 1.
 using PlaceSums = float[kCellsOfBlock / 8][2];  // [eight places][of the lane's two]
 // Adds the weights of 16 queries, from number q on.
-template <class E, uint32_t D>
+template <cuda::HalfType E, uint32_t D>
 __device__ __forceinline__ void add_weights(const CellWeightArgs& a, const CellWeightPointers& p, const Places& places,
                                             uint32_t q, PlaceSums& sum) {
   const uint32_t queries = (places.end_row - places.first_row) * a.group;
@@ -104,7 +105,7 @@ __device__ __forceinline__ void add_weights(const CellWeightArgs& a, const CellW
 }
 
 // A block's warps take 16 queries at a time, of all rows and query heads that count.
-template <class E, uint32_t D>
+template <cuda::HalfType E, uint32_t D>
 __global__ void __launch_bounds__(kThreads)
     weights_kernel(const __grid_constant__ CellWeightArgs a, const __grid_constant__ CellWeightPointers p) {
   extern __shared__ __align__(128) char smem[];

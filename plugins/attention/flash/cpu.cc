@@ -105,7 +105,9 @@ void Flash::record_half(const tenon_attn& a, const tenon_attn_call& call, const 
   args.padded = round_up(a.v_dim, kValuePadding);
   cut(args, r.bounds(), split_);
   const std::vector<tenon_operand> operands = attention::cpu_operands(call, half, r);
-  emit_attend(args, operands, attention::view_cost(a, *call.kv, half, r.bounds(), cache_bytes(args, r.bounds())), r);
+  const tenon_bounds& b = r.bounds();
+  const tenon_cost cost = attention::view_cost(a, *call.kv, half, b, cache_bytes(args, b));
+  emit_attend(args, operands, attention::cost_of_out_rows(cost, args, b), r);
   attention::record_weights<sum_weights>(call, args, weights_scratch_bytes(args), operands, r);
 }
 

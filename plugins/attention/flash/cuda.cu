@@ -3,7 +3,7 @@
 // itself; preparing, decoding for sequences of few rows and prefill; or one of these over a copy of the view.
 // Invariant: what a variant claims is what its recording finds in the prologue.
 #include <algorithm>
-#include <string>
+#include <vector>
 
 #include "../exact/exact.cuh"
 #include "copied_view.h"
@@ -93,8 +93,8 @@ struct Recording {
   const attention::Half& half;
   sdk::Recorder& r;
   GpuArgs args{};
-  tenon_operand operands[kOperands] = {};
-  double most_tokens = 0;  // a row reads so many at most, whatever its context has
+  std::vector<tenon_operand> operands{};  // by ChainOperand and GpuOperand
+  double most_tokens = 0;                 // a row reads so many at most, whatever its context has
 
   void set_args() {
     static_cast<attention::ViewArgs&>(args) = attention::view_args(a, call, half, r);
@@ -112,26 +112,19 @@ struct Recording {
   }
 
   void set_operands() {
-    const auto state = [&](GpuOperand i, uint32_t role) { operands[i] = {r.step(role), TENON_READ}; };
-    operands[kQ] = {call.q, TENON_READ};
-    operands[kOut] = attention::result_operand(call, half);
-    operands[kKeys] = {call.kv->k, TENON_READ | TENON_READ_OLD};
-    operands[kValues] = {call.kv->v, TENON_READ | TENON_READ_OLD};
-    operands[kPages] = {call.kv->pages, TENON_READ};
-    state(kLive, TENON_STEP_LIVE);
-    state(kPos, TENON_STEP_POS);
-    state(kSlot, TENON_STEP_SLOT);
-    state(kSeqSlot, TENON_STEP_SEQ_SLOT);
-    state(kSeqRow, TENON_STEP_SEQ_ROW);
-    state(kKvLen, TENON_STEP_KV_LEN);
-    for (uint32_t i = kRope; i < kOperands; ++i) operands[i] = operands[kQ];
-    operands[kSums] = attention::sums_operand(half, operands[kQ]);
+    operands = attention::chain_operands(call, half, r);
+    operands.resize(kOperands, operands[kQ]);
+    allow_in_cache(TENON_READ_OLD);
+  }
+  // Adds an access to the planes of the cache and to their scales.
+  void allow_in_cache(uint32_t access) {
+    for (const uint32_t i : {kKeyPlane, kValuePlane}) operands[i].access |= access;
     if (call.kv->k_scale == 0) return;
-    operands[kKeyScales] = {call.kv->k_scale, TENON_READ | TENON_READ_OLD};
-    operands[kValueScales] = {call.kv->v_scale, TENON_READ | TENON_READ_OLD};
+    for (const uint32_t i : {kKeyScales, kValueScales}) operands[i].access |= access;
   }
 
   void set_prologue() {
+    attention::check_claimed(call, {TENON_F_QK_NORM, TENON_F_KV_APPEND});
     for (const tenon_fop& op : sdk::ops_of(call.pro)) {
       if (op.id == TENON_F_QK_NORM) {
         const sdk::QkNormOp norm(op);
@@ -139,18 +132,12 @@ struct Recording {
         args.eps = norm.eps;
         operands[kQWeight] = {norm.q_weight, TENON_READ};
         operands[kKWeight] = {norm.k_weight, TENON_READ};
-      } else if (op.id == TENON_F_ROPE) {
-        operands[kRope] = {attention::claimed_rope(call).table, TENON_READ};
       } else if (op.id == TENON_F_KV_APPEND) {
         args.append = 1;
         args.rotates = (call.kv->flags & sdk::kKvHadamard) != 0 ? 1 : 0;
-        for (const GpuOperand i : {kKeys, kValues}) operands[i].access |= TENON_WRITE_NEW;
-        if (call.kv->k_scale == 0) continue;
-        for (const GpuOperand i : {kKeyScales, kValueScales}) operands[i].access |= TENON_WRITE_NEW;
+        allow_in_cache(TENON_WRITE_NEW);
       } else if (op.id == sdk::kAttentionSinks) {
         operands[kSinks] = {sdk::sinks_of(call.pro), TENON_READ};
-      } else {
-        throw sdk::Failed("an op that was not claimed: " + std::to_string(op.id));
       }
     }
   }
@@ -160,21 +147,12 @@ struct Recording {
 
   // So many rows, rows_sharing, read the same tokens together.
   tenon_cost cost(double rows_sharing) const {
-    const double q_columns = double(args.q_heads) * args.kv.k.dim, out_columns = double(args.q_heads) * args.kv.v.dim;
-    const double element = sdk::kv_element_bytes(args.kv.k.codec);
-    tenon_cost c{};
-    c.read[cuda::kCostPerRow] = q_columns * sizeof(float);
-    c.written[cuda::kCostPerRow] = out_columns * (args.out == Out::kF32 ? sizeof(float) : kHalfBytes);
-    const double read = kv_columns() * element / rows_sharing, flops = 2 * (q_columns + out_columns);
-    if (half.joining == attention::kLeaves || most_tokens != 0) {
-      const double tokens = most_tokens != 0 ? most_tokens : std::min(a.window, args.kv_len);
-      c.read[cuda::kCostPerRow] += tokens * read;
-      c.flops[cuda::kCostPerRow] = tokens * flops;
-    } else {
-      c.read[cuda::kCostPerToken] = read;
-      c.flops[cuda::kCostPerToken] = flops;
-    }
-    return c;
+    const double all = half.joining == attention::kLeaves ? std::min(a.window, args.kv_len) : 0;
+    return attention::attention_cost(
+        a,
+        {.cache_bytes = kv_columns() * sdk::kv_element_bytes(args.kv.k.codec) / rows_sharing,
+         .most = most_tokens != 0 ? most_tokens : all},
+        args.out == Out::kF32 ? sizeof(float) : kHalfBytes);
   }
 
   void decode_step(const Gpu& gpu) {
@@ -210,20 +188,19 @@ struct Recording {
       const int64_t listed = 1 + most_tiles(args, args.tile_rows);
       operands[kTiles] = {r.temp(sdk::tensor(TENON_I32, {listed, 4})), TENON_WRITE};
     }
-    tenon_operand own[kOperands];
-    std::copy(std::begin(operands), std::end(operands), own);
+    std::vector<tenon_operand> own = operands;
     own[kOut] = own[kSums] = own[kQ];
-    if (args.append == 0) own[kKeys] = own[kValues] = own[kQ];
+    if (args.append == 0) own[kKeyPlane] = own[kValuePlane] = own[kQ];
     cuda::emit<prepare>(r, {.name = "prepare", .operands = own, .chunks = {}, .cost = c}, args);
     operands[kTiles].access = TENON_READ;
 
-    operands[kKeys].access = operands[kValues].access = TENON_READ | TENON_READ_OLD;
+    operands[kKeyPlane].access = operands[kValuePlane].access = TENON_READ | TENON_READ_OLD;
     if (spans) {
       exact::record_half(a, call, half, r, args.few_rows);
     } else if (args.few_rows != 0) {
       decode_few(gpu);
     }
-    operands[kKeys].access = operands[kValues].access = TENON_READ;
+    operands[kKeyPlane].access = operands[kValuePlane].access = TENON_READ;
     operands[kConverted] = {converted, TENON_READ};
     const tenon_tid q = operands[kQ].tensor;
     for (tenon_operand& o : operands) {
@@ -233,7 +210,10 @@ struct Recording {
       operands[kOut].access |= TENON_READ;
       operands[kSums].access |= TENON_READ;
     }
-    const sdk::OpSpec spec{.name = "attention", .operands = operands, .chunks = {}, .cost = cost(args.rows)};
+    const sdk::OpSpec spec{.name = "attention",
+                           .operands = operands,
+                           .chunks = {},
+                           .cost = attention::cost_of_out_rows(cost(args.rows), args, r.bounds())};
     if (wgmma) {
       cuda::emit<prefill_wgmma>(r, spec, args, TENON_OP_FOREIGN);  // it takes more than half a multiprocessor
     } else {
@@ -251,17 +231,18 @@ struct Recording {
     args.seqs = copy.sequences;
     args.rows_per_seq = copy.rows_of_sequence;
     args.window = copy.window;
-    args.rotated = 0;  // the copy's keys and queries are turned
+    args.rotated = 0;        // the copy's keys and queries are turned
+    args.only_out_rows = 0;  // the copy's rows are others
     args.copied_rows = args.rows;
     args.joining = copy.joins ? attention::kJoins : copy.sums != 0 ? attention::kLeaves : attention::kAlone;
-    const std::pair<GpuOperand, tenon_tid> copied[] = {
-        {kQ, copy.q},          {kKeys, copy.keys},        {kValues, copy.values},
+    const std::pair<attention::ChainOperand, tenon_tid> copied[] = {
+        {kQ, copy.q},          {kKeyPlane, copy.keys},    {kValuePlane, copy.values},
         {kPages, copy.pages},  {kLive, copy.live},        {kPos, copy.pos},
         {kSlot, copy.slot},    {kSeqSlot, copy.seq_slot}, {kSeqRow, copy.seq_row},
         {kKvLen, copy.kv_len}, {kRope, copy.q},           {kKeyScales, copy.q},
         {kValueScales, copy.q}};
     for (const auto& [operand, tensor] : copied) operands[operand] = {tensor, TENON_READ};
-    args.q_row = attention::floats_of_row(copy.q, r);
+    args.q_row = r.floats_of_row(copy.q);
     operands[kOut].access = copy.joins ? TENON_READ | TENON_WRITE : TENON_WRITE;
     operands[kSums] = copy.sums == 0
                           ? operands[kQ]
@@ -299,8 +280,8 @@ GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
   GpuPointers p{};
   p.q = l.ptr<float>(kQ);
   p.out = l.ptr<float>(kOut);
-  p.keys = l.ptr<void>(kKeys);
-  p.values = l.ptr<void>(kValues);
+  p.keys = l.ptr<void>(kKeyPlane);
+  p.values = l.ptr<void>(kValuePlane);
   p.pages = l.ptr<const int32_t>(kPages);
   p.live = l.ptr<const uint32_t>(kLive);
   p.pos = l.ptr<const int32_t>(kPos);
@@ -319,6 +300,7 @@ GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l) {
   p.value_scales = l.ptr<void>(kValueScales);
   if (a.joining != attention::kAlone) p.sums = l.ptr<float>(kSums);
   if (a.tile_rows != 0) p.tiles = l.ptr<int4>(kTiles);
+  if (a.only_out_rows != 0) p.out_row = l.ptr<const int32_t>(kOutRow);
   return p;
 }
 

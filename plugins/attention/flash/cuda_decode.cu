@@ -45,7 +45,7 @@ __device__ __forceinline__ void touch(const int32_t* p) {
   asm volatile("prefetch.global.L1 [%0];" ::"l"(p));
 }
 
-template <class Team>
+template <DecodingTeam Team>
 using StateOf =
     std::conditional_t<Team::Shape::kMostQueries == kFewQueries, WarpState<Team::kDim>, DecodeState<Team::kDim>>;
 
@@ -58,7 +58,7 @@ struct Progress {
 
 // The team attends to its split, if its queries have so many (`count`), and its cluster folds what all of its teams made
 // of theirs.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void attend_and_fold(const Team& team, uint32_t count, Progress& progress) {
   const bool attends = team.split < count;
   if (!attends && count == 1) return cuda::wait();
@@ -82,7 +82,7 @@ __device__ __forceinline__ void attend_and_fold(const Team& team, uint32_t count
   if (meeting.has_others()) ++progress.met;
 }
 // Does the same where a warp is the team, and its split all that its queries see.
-template <class Team>
+template <DecodingTeam Team>
 __device__ __forceinline__ void attend_alone(const Team& team, Progress& progress) {
   prepare_heads(team, progress.worked);
   StateOf<Team> state;
@@ -119,7 +119,7 @@ __device__ __forceinline__ bool find_work(const GpuArgs& a, const GpuPointers& p
 
 // The grid has teams of KV heads and of queries along x, sequences along y and splits along z, of which a block takes
 // every gridDim.z-th. Each (x, y) has a counter, which is zero between launches.
-template <class E, uint32_t D, class Bytes, uint32_t kDepth>
+template <cuda::HalfType E, uint32_t D, class Bytes, uint32_t kDepth>
 __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks)
     decode_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p, float* scratch,
                   uint32_t* counters) {
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(kThreads, TeamShape<D, Bytes, kDepth>::kBlocks
   cuda::wait();
 }
 
-template <class E, uint32_t D, class Bytes, uint32_t kDepth>
+template <cuda::HalfType E, uint32_t D, class Bytes, uint32_t kDepth>
 void launch(GpuArgs& a, const cuda::Launch& l) {
   using Shape = TeamShape<D, Bytes, kDepth>;
   a.whole_tiles = WholeTiles<D>::fits(a.kv);
@@ -260,7 +260,7 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
 
 void decode(const GpuArgs& recorded, const cuda::Launch& l) {
   GpuArgs a = recorded;
-  a.prefetch = l.stable(kKeys) && l.stable(kValues) && l.stable(kPages);
+  a.prefetch = l.stable(kKeyPlane) && l.stable(kValuePlane) && l.stable(kPages);
   if (a.kv.k.scale != 0) a.prefetch = a.prefetch != 0 && l.stable(kKeyScales) && l.stable(kValueScales);
   with_cache(a.kv.k, [&]<class E, class Bytes>(E, std::type_identity<Bytes>) {
     with_dim<64, 128, 256>(head_dim(a), [&]<uint32_t D>() {

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "../common/set_up.h"
+#include "../common/view_operands.h"
 #include "tenon/cuda/kv_reader.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/tiled_rows.cuh"
@@ -56,26 +56,13 @@ struct GpuArgs : attention::ViewArgs {
   uint32_t copied_rows;   // what is read is a copy (gather.h): POS has places, (heads, copied_rows); 0: it is the cache
 };
 
+using enum attention::ChainOperand;
+// These follow them. Q stands in the place of those that are not there.
 enum GpuOperand {
-  kQ,
-  kOut,
-  kKeys,
-  kValues,
-  kPages,
-  kLive,
-  kPos,
-  kSlot,
-  kSeqSlot,
-  kSeqRow,
-  kKvLen,
-  kRope,     // from here on, Q stands for what there is not; f32[positions][rotated / 2][2]
-  kQWeight,  // the norm's weights
+  kQWeight = attention::kChainOperands,  // the norm's weights
   kKWeight,
   kSinks,      // f32[q_heads]: the logits of learned sinks
-  kKeyScales,  // if the codec has scales
-  kValueScales,
   kConverted,  // f16 or bf16 (rows, q_heads, k_dim): what prepare makes of Q for prefill
-  kSums,       // f32 (rows, q_heads), where attention joins what was attended to before it, or leaves its sums
   kTiles,      // i32 (1 + tiles, 4), if there is a list: see list_tiles()
   kOperands
 };
@@ -96,8 +83,9 @@ struct GpuPointers {
   const float* sinks;                 // (q_heads), or nullptr
   void* converted;                    // (rows, q_heads, k_dim)
   void *key_scales, *value_scales;
-  float* sums;  // (rows, q_heads)
-  int4* tiles;  // the list of tiles, or nullptr
+  float* sums;             // (rows, q_heads)
+  int4* tiles;             // the list of tiles, or nullptr
+  const int32_t* out_row;  // by out row; nullptr: all rows are wanted
 };
 // Returns a launch's operands, for every kernel alike.
 GpuPointers pointers(const GpuArgs& a, const cuda::Launch& l);
@@ -131,7 +119,8 @@ void with_half(uint32_t codec, F&& f) {
   f(__nv_bfloat16{});
 }
 
-// One kernel for steps of at most kDecodeRows rows a sequence: rope, append, attention, and the combination of splits.
+// In steps of at most kDecodeRows rows a sequence one kernel does all: rope, append, attention, and the combination of
+// splits.
 void decode(const GpuArgs& a, const cuda::Launch& l);
 void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule);
 uint32_t decode_shared_bytes(uint32_t dim);

@@ -25,12 +25,12 @@ namespace {
 
 // ---- prepare ----------------------------------------------------------------------------------------------------------
 // This is a head of a row, on its way to the converted queries or to the cache.
-template <class E>
+template <cuda::HalfType E>
 struct PreparedHead {
   HeadSource source{};
   E* to = nullptr;  // nullptr: there is nothing to do
 };
-template <class E>
+template <cuda::HalfType E>
 __device__ PreparedHead<E> head_of_row(const GpuArgs& a, const GpuPointers& p, uint32_t row, uint32_t head) {
   const auto pos = static_cast<uint32_t>(p.pos[row]);
   const float* table = rope_row(a, p, p.pos[row]);
@@ -54,9 +54,9 @@ __host__ __device__ uint32_t heads_of_row(const GpuArgs& a) {
 
 constexpr uint32_t kPrepareWarps = 4, kPrepareHeads = 8;
 
-// Heads [first, end) of a row where no head has a norm and all of their dimensions turn or none: Q, K and V lie side by
-// side. x is asked for before anything that says where it goes, and that is looked up once for all heads.
-template <class E, uint32_t D>
+// A warp prepares heads [first, end) of a row where no head has a norm, and all of their dimensions turn or none: Q, K and
+// V lie side by side. x is asked for before anything that says where it goes, and that is looked up once for all heads.
+template <cuda::HalfType E, uint32_t D>
 __device__ void prepare_plain(const GpuArgs& a, const GpuPointers& p, uint32_t row, uint32_t first, uint32_t end) {
   constexpr uint32_t kOwn = LaneRope<D>::kOwn;
   using Loaded = std::conditional_t<kOwn % 4 == 0, float4, float2>;
@@ -94,7 +94,7 @@ __device__ void prepare_plain(const GpuArgs& a, const GpuPointers& p, uint32_t r
 }
 
 // A warp takes kPrepareHeads heads of a row. If tiles are to be listed, there is a block more, which does that.
-template <class E, uint32_t D>
+template <cuda::HalfType E, uint32_t D>
 __global__ void __launch_bounds__(32 * kPrepareWarps)
     prepare_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   cuda::wait();
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(32 * kPrepareWarps)
 constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps, kRows = kTileRows;
 static_assert(kRows == 16 * kWarps);
 
-// A thread's share of a tile (keys kKeys, D) that is on its way. A codec without scales has none.
+// A thread holds this of a tile (keys kKeys, D) that is on its way. A codec without scales leaves it nothing to hold.
 template <class Bytes, uint32_t kKeys, uint32_t D>
 struct TilePieces {
   static constexpr uint32_t kOfRow = D / 8 / Bytes::kEights, kAll = kKeys * kOfRow;
@@ -131,13 +131,13 @@ struct TilePieces<void, kKeys, D> {};
 // A block has these rows. Of a warp's 16 a lane 4 g + t has g and g + 8; "row" of an array below is 0 for g and 1 for g +
 // 8. Of eight keys or dimensions it has 2t and 2t + 1: an mma's sum 2 * row + i is of 2t + i.
 // Bytes unpacks the cache's codec if that has scales; E is then __half. Else it is void.
-template <class E, uint32_t D, class Bytes>
+template <cuda::HalfType E, uint32_t D, class Bytes>
 struct Prefill {
   static constexpr uint32_t kKeys = D <= 128 ? 64 : 32;  // a tile has so many
   static constexpr uint32_t kQueryBytes = kRows * kTileRowBytes<D>, kTileBytes = kKeys * kTileRowBytes<D>;
   static constexpr uint32_t kSharedBytes = kQueryBytes + 4 * kTileBytes;  // queries, two tiles of keys, two of values
   using Scores = float[kKeys / 8][4];                                     // [eight keys][an mma's sums]
-  // A lane's share of its two rows.
+  // A lane has this of its two rows.
   struct State {
     float top[2] = {kNothing, kNothing};  // by row: the greatest score
     float sum[2] = {0, 0};                // by row: it sums the lane's weights
@@ -372,7 +372,7 @@ struct Prefill {
   }
 };
 
-template <class E, uint32_t D, class Bytes>
+template <cuda::HalfType E, uint32_t D, class Bytes>
 __global__ void __launch_bounds__(kThreads)
     prefill_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p) {
   extern __shared__ __align__(128) char smem[];

@@ -16,8 +16,10 @@
 #include "cuda_ops.h"
 #include "halves_result.cuh"
 #include "softmax.cuh"
+#include "tenon/cuda/mma.cuh"
 #include "tenon/cuda/shared_memory.cuh"
 #include "tenon/cuda/tensor_map.h"
+#include "tenon/cuda/warp.cuh"
 #include "tenon/cuda/warpgroup.cuh"
 #include "wgmma_block.cuh"
 #include "wgmma_codes.cuh"
@@ -35,7 +37,7 @@ using namespace wgmma;
 // A warpgroup has 64 rows. Of its warp's 16, lane 4 g + t has rows g and g + 8; "row" of an array below is 0 for g and 1
 // for g + 8. Of eight keys or dimensions it has 2t and 2t + 1: element 4 * eight + 2 * row + i is of 2t + i.
 // C is the cache's Codec if that has scales, else void.
-template <class E, uint32_t D, class C>
+template <cuda::HalfType E, uint32_t D, class C>
 struct Consumer {
   using Scores = float[kTileKeys / 2];
   using Values = float[D / 2];
@@ -52,7 +54,7 @@ struct Consumer {
 
   __device__ explicit Consumer(const BlockWork<D, C>& block) : b(block), a(block.a), s(block.s) {
     warpgroup = threadIdx.x / kWarpgroupThreads - 1;
-    lane = threadIdx.x % 32;
+    lane = cuda::lane_id();
     row = warpgroup * kConsumerRows + threadIdx.x % kWarpgroupThreads / 32 * 16 + lane / 4;
     factor = a.scale * kLog2E;
   }
@@ -241,11 +243,12 @@ struct Consumer {
   }
 };
 
-// A block's tiles of queries, one after the other. The first consumer's first warp finds the next one.
+// A block takes its tiles of queries from here, one after the other. The first consumer's first warp finds the next one.
 class Tiles {
  public:
   struct Found {
-    uint32_t number, slot, first_row, rows, position, end;
+    uint32_t number;
+    QueryTile tile;
   };
   // `found` is in shared memory.
   __device__ Tiles(const GpuArgs& a, const GpuPointers& p, Found& found) : a_(a), p_(p), found_(found) {
@@ -267,15 +270,15 @@ class Tiles {
     if (threadIdx.x == 0) s.make_barriers(true);
     if (threadIdx.x / 32 == kWarpgroupThreads / 32) find();
     cuda::named_sync(kTileFound, kThreads);
-    tile_ = {found_.slot, found_.first_row, found_.rows, found_.position, found_.end};
+    tile_ = found_.tile;
   }
 
  private:
   __device__ __forceinline__ void find() const {
     uint32_t number = found_.number + gridDim.y;
-    const QueryTile t = QueryTile::next<kRows>(a_, p_, number);
+    const QueryTile tile = QueryTile::next<kRows>(a_, p_, number);
     __syncwarp();  // all lanes have read the number
-    if (threadIdx.x % 32 == 0) found_ = {number, t.slot, t.first_row, t.rows, t.position, t.end};
+    if (cuda::lane_id() == 0) found_ = {number, tile};
   }
 
   const GpuArgs& a_;
@@ -284,7 +287,7 @@ class Tiles {
   QueryTile tile_;
 };
 
-template <class E, uint32_t D, class C>
+template <cuda::HalfType E, uint32_t D, class C>
 __global__ void __launch_bounds__(kThreads, 1)
     wgmma_kernel(const __grid_constant__ GpuArgs a, const __grid_constant__ GpuPointers p,
                  const __grid_constant__ Maps maps) {
@@ -321,7 +324,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // ---- the host's side --------------------------------------------------------------------------------------------------
-template <class E, uint32_t D, class C>
+template <cuda::HalfType E, uint32_t D, class C>
 void launch(const GpuArgs& a, const cuda::Launch& l) {
   const GpuPointers p = pointers(a, l);
   const uint64_t q_head = D * sizeof(E), q_row = q_head * a.q_heads;

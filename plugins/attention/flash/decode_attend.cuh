@@ -12,7 +12,7 @@
 
 namespace tenon::flash {
 
-// A lane's share of its two queries.
+// A lane has this of its two queries.
 template <uint32_t D>
 struct DecodeState {
   float top[2] = {kNothing, kNothing};  // by row: the greatest score

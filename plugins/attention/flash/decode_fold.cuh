@@ -14,9 +14,10 @@
 
 namespace tenon::flash {
 
-// Some splits of a query together: the maximum, the sum of the weights, and four dimensions of the weighted values.
+// Some splits of a query have this together.
 struct Folded {
-  float top, sum, value[4];
+  float top, sum;  // the greatest score, and the sum of the weights
+  float value[4];  // four dimensions of the weighted values
 };
 
 // This names four dimensions of a query's result, from dimension d on.

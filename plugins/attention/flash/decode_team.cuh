@@ -7,6 +7,7 @@
 #include "decode_tiles.cuh"
 #include "splits.cuh"
 #include "tenon/cuda/block_size.h"
+#include "tenon/cuda/mma.cuh"
 
 namespace tenon::flash {
 
@@ -92,7 +93,7 @@ struct TeamMemory {
 };
 
 // Bytes is the cache's Codec if that has scales; E, in which is multiplied, is then __half. Else it is void.
-template <class E, uint32_t D, class Bytes, uint32_t kDepth>
+template <cuda::HalfType E, uint32_t D, class Bytes, uint32_t kDepth>
 struct DecodeTeam {
   using Element = E;
   using Code = Bytes;
@@ -255,7 +256,7 @@ struct DecodeTeam {
 
 template <class T>
 inline constexpr bool kIsTeam = false;
-template <class E, uint32_t D, class Bytes, uint32_t kDepth>
+template <cuda::HalfType E, uint32_t D, class Bytes, uint32_t kDepth>
 inline constexpr bool kIsTeam<DecodeTeam<E, D, Bytes, kDepth>> = true;
 template <class T>
 concept DecodingTeam = kIsTeam<T>;

@@ -14,7 +14,7 @@
 
 namespace tenon::flash {
 
-// A lane's share of its two queries.
+// A lane has this of its two queries.
 template <uint32_t D>
 struct WarpState {
   float top[2] = {kNothing, kNothing};  // by column: the greatest score
@@ -80,7 +80,7 @@ struct CodedQueryColumns {
     }
   }
 };
-// The same for fp16 and bf16: in registers, or loaded each time if these are too few.
+// This does the same for fp16 and bf16: columns stay in registers, or are loaded each time if these are too few.
 template <DecodingTeam Team>
 class PlainQueryColumns {
  public:
@@ -318,7 +318,7 @@ __device__ __forceinline__ void add_tile(uint32_t values, TileScores<Team>& x, W
   for (uint32_t i = 0; i < Team::Shape::kTileKeys / 16; ++i) add_keys<Team>(values, 16 * i, x[i], state);
 }
 
-// The dimension of a lane's sums out[n][2 * row], out[n][2 * row + 1].
+// Returns the dimension that a lane's sums out[n][2 * row] and out[n][2 * row + 1] are of.
 template <DecodingTeam Team>
 __device__ __forceinline__ uint32_t lane_dim(uint32_t n, uint32_t row) {
   if constexpr (Team::Shape::kCoded) {
@@ -339,7 +339,7 @@ __device__ __forceinline__ void shrink_sums(const Shrinks& shrink, WarpState<D>&
   }
 }
 
-// The warp's share of the split, once prepare_heads() is done.
+// The warp attends to its share of the split, once prepare_heads() is done.
 template <DecodingTeam Team>
 __device__ __forceinline__ void attend(const Team& t, WarpState<Team::kDim>& state) {
   const Query* own = t.memory.queries + threadIdx.x % 4 * 2;

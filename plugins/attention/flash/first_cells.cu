@@ -1,4 +1,4 @@
-// Attention over a ring's first cells (gather.h), in f32. A warp has a query head of a row; a lane has the elements d =
+// This attends to a ring's first cells (gather.h), in f32. A warp has a query head of a row; a lane has the elements d =
 // lane + 32 i.
 #include <type_traits>
 

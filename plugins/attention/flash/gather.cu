@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "gather.cuh"
+#include "tenon/cuda/mma.cuh"
 #include "tenon/cuda/overlap.cuh"
 #include "tenon/sdk/live.h"
 
@@ -184,7 +185,7 @@ struct Eight {
     return C::decode(sdk::kv_code<C>(raw.stored, i), scale);
   }
 };
-template <class E>
+template <cuda::HalfType E>
 struct alignas(16) EightHalves {
   E e[8];
 };
@@ -201,8 +202,8 @@ inline bool goes_by_eights(const GatherArgs& a) {
   return fits(a.kv.k) && fits(a.kv.v) && (a.turns == 0 || a.rotated % 16 == 0);
 }
 
-// Keys or values of `count` cells, which go to places that follow each other.
-template <class E>
+// These are keys or values of `count` cells, and the places, one after the other, that they go to.
+template <cuda::HalfType E>
 struct Side {
   const void* const* row;  // by number; nullptr: zeros
   const uint32_t* cell;    // by number
@@ -210,8 +211,8 @@ struct Side {
   E* to;              // (count, dim)
   const float* rope;  // nullptr: they are not turned
 };
-// index(i) is the rope's index of the i-th.
-template <class C, bool kEights, class E, class Index>
+// The block copies them. index(i) is the rope's index of the i-th.
+template <class C, bool kEights, cuda::HalfType E, class Index>
 __device__ __forceinline__ void copy_side(const GatherArgs& a, const KvCells& cells, const Side<E>& side,
                                           const Index& index) {
   const auto [rows, cell, count, dim, to, rope] = side;
@@ -225,7 +226,9 @@ __device__ __forceinline__ void copy_side(const GatherArgs& a, const KvCells& ce
       }
     }
   } else {
-    const uint32_t of_row = dim / 8, all = count * of_row, half = static_cast<uint32_t>(a.rotated) / 2;
+    const uint32_t of_row = dim / 8, all = count * of_row;
+    const sdk::RopePairs pairs = a.rope_pairs();
+    const bool apart = pairs.pairing == 0;  // the eight partners follow each other elsewhere, or are among the eight
 #pragma unroll 4
     for (uint32_t n = threadIdx.x; n < all; n += kThreads) {
       const uint32_t i = n / of_row, d = n % of_row * 8;
@@ -234,21 +237,21 @@ __device__ __forceinline__ void copy_side(const GatherArgs& a, const KvCells& ce
         Eight<C> own, other;
         own.load(rows[i], d);
         const float scale = C::kScaled ? cells.scale(cell[i]) : 1;
-        if (rope == nullptr || d >= 2 * half) {
+        if (rope == nullptr || d >= 2 * pairs.half()) {
 #pragma unroll
           for (uint32_t e = 0; e < 8; ++e) out.e[e] = cuda::from_float<E>(own(e, scale));
         } else {
-          const bool second = a.pairing == 0 && d >= half;
-          if (a.pairing == 0) other.load(rows[i], second ? d - half : d + half);
+          const bool second = apart && pairs.is_second(d);
+          if (apart) other.load(rows[i], pairs.partner(d));
           const int32_t at = index(i);
-          const auto* angles = reinterpret_cast<const float2*>(rope) + size_t{static_cast<uint32_t>(abs(at))} * half +
-                               (a.pairing == 0 ? d % half : d / 2);
+          const auto* angles = reinterpret_cast<const float2*>(rope) +
+                               size_t{static_cast<uint32_t>(abs(at))} * pairs.half() + pairs.pair(d);
           const float sign = at < 0 ? -1 : 1;
 #pragma unroll
           for (uint32_t e = 0; e < 8; ++e) {
-            const float2 angle = angles[a.pairing == 0 ? e : e / 2];
-            const float x = own(e, scale), y = a.pairing == 0 ? other(e, scale) : own(e ^ 1, scale);
-            const bool is_second = a.pairing == 0 ? second : e % 2 != 0;
+            const float2 angle = angles[apart ? e : e / 2];
+            const float x = own(e, scale), y = apart ? other(e, scale) : own(e ^ 1, scale);
+            const bool is_second = apart ? second : e % 2 != 0;
             out.e[e] = cuda::from_float<E>(x * angle.x + (is_second ? y : -y) * angle.y * sign);
           }
         }
@@ -343,7 +346,7 @@ __device__ __forceinline__ void find_cells(const GatherArgs& a, const CopyPointe
 }
 
 // The grid has along x chunks of lanes and then of queries, KV heads along y, copied sequences along z.
-template <class C, class E, bool kEights>
+template <class C, cuda::HalfType E, bool kEights>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const __grid_constant__ GatherArgs a, const __grid_constant__ ViewPointers p,
                   const __grid_constant__ CopyPointers to, uint32_t lane_chunks) {

@@ -42,19 +42,17 @@ struct ViewPointers {
         sums(l.ptr<float>(attention::kSums)) {}
 };
 
-// Returns element d of a head after rope, of which x(d) are the elements before it. index: of the rope's table; one below 0
-// turns the other way.
+// Returns element d of a head after rope, of which x(d) are the elements before it. index: of the rope's table; one below
+// 0 turns the other way.
 template <class X>
 __device__ __forceinline__ float turned(const ViewArgs& a, const float* rope, int32_t index, uint32_t d, const X& x) {
-  const uint32_t rotated = static_cast<uint32_t>(a.rotated), half = rotated / 2;
-  if (d >= rotated) return x(d);
-  const bool second = a.pairing == 0 ? d >= half : d % 2 != 0;
-  const uint32_t other = a.pairing != 0 ? d ^ 1 : second ? d - half : d + half;
-  const uint32_t pair = a.pairing == 0 ? d % half : d / 2;
+  const sdk::RopePairs pairs = a.rope_pairs();
+  if (d >= pairs.rotated) return x(d);
+  const uint32_t other = pairs.partner(d);
   const auto row = static_cast<uint32_t>(index < 0 ? -index : index);
-  const float2 angle = reinterpret_cast<const float2*>(rope)[size_t{row} * half + pair];
+  const float2 angle = reinterpret_cast<const float2*>(rope)[size_t{row} * pairs.half() + pairs.pair(d)];
   const float sine = index < 0 ? -angle.y : angle.y;
-  return second ? x(other) * sine + x(d) * angle.x : x(d) * angle.x - x(other) * sine;
+  return pairs.is_second(d) ? x(other) * sine + x(d) * angle.x : x(d) * angle.x - x(other) * sine;
 }
 
 // This is a KV head of a copied sequence, whose pages follow each other.

@@ -54,13 +54,13 @@ enum GatherOperand {
 };
 void gather(const GatherArgs& a, const cuda::Launch& l);
 
-// Attention over a ring's first cells, as far as they are not in the copy of a longer step: those before a row's
+// This op attends to a ring's first cells, as far as they are not in the copy of a longer step: those before a row's
 // window. It leaves its results and the logarithms of its sums, which attention over the copy joins. Its operands are
 // those of the view, then:
 enum FirstOperand { kLearnedSinks = attention::kViewOperands, kFirstOperands };
 void attend_to_first(const attention::ViewArgs& a, const cuda::Launch& l);
 
-// Softmax weights by cell, of keys that were copied from a table.
+// This op adds up softmax weights by cell, those of keys that were copied from a table.
 struct CellWeightArgs {
   int64_t q_row;  // in floats
   uint32_t q_heads, group, heads, dim;

@@ -92,10 +92,11 @@ struct HeadSource {
 template <uint32_t kPerLane, class Store>
 __device__ __forceinline__ void prepare_head(const GpuArgs& a, const HeadSource& head, const Store& store) {
   const auto [x, dim, weight, table] = head;
-  const uint32_t lane = threadIdx.x % 32, half = table == nullptr ? 0 : static_cast<uint32_t>(a.rotated) / 2;
+  const sdk::RopePairs pairs{table == nullptr ? 0 : static_cast<uint32_t>(a.rotated), a.pairing};
+  const uint32_t lane = threadIdx.x % 32, half = pairs.half();
   // Elements first(p) and second(p) are a pair that turns; from p = half on there is one element, which stays.
-  const auto first = [&](uint32_t p) { return p >= half ? p + half : a.pairing == 0 ? p : 2 * p; };
-  const auto second = [&](uint32_t p) { return a.pairing == 0 ? p + half : 2 * p + 1; };
+  const auto first = [&](uint32_t p) { return p >= half ? p + half : pairs.first(p); };
+  const auto second = [&](uint32_t p) { return pairs.second(p); };
   float u[kPerLane], v[kPerLane];
   float2 turn[kPerLane];
 #pragma unroll
@@ -138,15 +139,14 @@ class LaneRope {
   }
   // `table` is the rope's row for the position, or nullptr.
   __device__ void load(const GpuArgs& a, const float* table) {
+    const sdk::RopePairs pairs{D, a.pairing};
     halves_ = a.pairing == 0;
 #pragma unroll
     for (uint32_t i = 0; i < kOwn; ++i) {
       const uint32_t d = threadIdx.x % 32 * kOwn + i;
-      const bool second = halves_ ? d >= D / 2 : d % 2 != 0;
-      const float2 turn =
-          table == nullptr ? float2{1, 0} : reinterpret_cast<const float2*>(table)[halves_ ? d % (D / 2) : d / 2];
+      const float2 turn = table == nullptr ? float2{1, 0} : reinterpret_cast<const float2*>(table)[pairs.pair(d)];
       cos_[i] = turn.x;
-      sin_[i] = second ? turn.y : -turn.y;
+      sin_[i] = pairs.is_second(d) ? turn.y : -turn.y;
     }
   }
   __device__ void apply(float (&x)[kOwn]) const {
@@ -174,14 +174,14 @@ __device__ __forceinline__ void load_own(const float* head, float (&x)[D / 32]) 
     x[i + 1] = v.y;
   }
 }
-template <class E, uint32_t D>
+template <cuda::HalfType E, uint32_t D>
 struct alignas(D / 16) OwnElements {
   uint32_t word[D / 64];
   __device__ explicit OwnElements(const float (&x)[D / 32]) {
     for (uint32_t i = 0; i < D / 64; ++i) word[i] = cuda::to_halves<E>(x[2 * i], x[2 * i + 1]);
   }
 };
-template <class E, uint32_t D>
+template <cuda::HalfType E, uint32_t D>
 __device__ __forceinline__ void store_own(const float (&x)[D / 32], E* head) {
   *reinterpret_cast<OwnElements<E, D>*>(head + threadIdx.x % 32 * (D / 32)) = OwnElements<E, D>(x);
 }

@@ -10,18 +10,33 @@ namespace tenon::flash {
 // and 2 tiles; tile 0 has the last 36 rows of the second sequence, tile 5 the first 64 rows of the first one. So the
 // blocks that start last have the shortest contexts of a sequence.
 struct QueryTile {
-  uint32_t slot = 0;
-  uint32_t first_row = 0, rows = 0;  // rows is 0 after the last tile
-  uint32_t position = 0;             // the first row's; the others follow
-  uint32_t end = 0;                  // no row sees a position from there on
+  uint32_t slot;
+  uint32_t first_row, rows;  // rows is 0 after the last tile
+  uint32_t position;         // the first row's; the others follow
+  uint32_t end;              // no row sees a position from there on
 
   // Says whether there is nothing that any row sees.
   __device__ bool is_empty(const GpuArgs& a) const { return rows == 0 || end <= a.first(position); }
 
+  // Says whether a row of the tile is read by anybody.
+  __device__ bool is_wanted(const GpuPointers& p) const {
+    if (p.out_row == nullptr) return true;
+    uint32_t begin = 0, end = p.live[kLiveOutRows];  // the first out row that is none before the tile is within these
+    while (begin < end) {
+      const uint32_t middle = (begin + end) / 2;
+      if (static_cast<uint32_t>(p.out_row[middle]) < first_row) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin < p.live[kLiveOutRows] && static_cast<uint32_t>(p.out_row[begin]) < first_row + rows;
+  }
+
   // Returns the tile of that number.
   template <uint32_t kRows>
   __device__ static QueryTile of(const GpuArgs& a, const GpuPointers& p, uint32_t number, uint32_t head) {
-    QueryTile t;
+    QueryTile t{};
     if (a.tile_rows != 0) {
       if (number >= static_cast<uint32_t>(p.tiles[0].x)) return t;
       const int4 listed = p.tiles[1 + number];
@@ -41,13 +56,13 @@ struct QueryTile {
     t.end = a.past(t.position + t.rows - 1);
     return t;
   }
-  // Returns the first tile that has something to see, of that number or as many further on as there are blocks; number
+  // Returns the first tile that has something to see and is wanted, of that number or as many further on as there are blocks; number
   // becomes its own. rows is 0 if there is none.
   template <uint32_t kRows>
   __device__ static QueryTile next(const GpuArgs& a, const GpuPointers& p, uint32_t& number) {
     while (true) {
       const QueryTile t = of<kRows>(a, p, number, blockIdx.x);
-      if (t.rows == 0 || !t.is_empty(a)) return t;
+      if (t.rows == 0 || (!t.is_empty(a) && t.is_wanted(p))) return t;
       number += gridDim.y;
     }
   }

@@ -23,14 +23,16 @@ inline constexpr uint32_t kPlainBlocks = 2, kCodedBlocks = 3;
 inline uint32_t team_blocks(const GpuArgs& a) {
   return a.kv.k.scale == 0 || (a.kv.k.group != 0 && head_dim(a) > kMostDim / 2) ? kPlainBlocks : kCodedBlocks;
 }
-inline constexpr uint32_t kAnchor = 1024,
-                          kNearAnchor = 64;  // windows begin at multiples of it, those of tails of the second one
-// A team takes less time for so many granules than others take to fold what more teams make of them.
+// A row's first split begins at a multiple of kAnchor, or of kNearAnchor where the row reads a tail.
+inline constexpr uint32_t kAnchor = 1024, kNearAnchor = 64;
+// A team has at least so many granules: it takes less time for them than to fold what several teams make of them.
 inline constexpr uint32_t kGranulesAlone = 2;
-// A row is left to one cluster while its teams have no more granules than this: more clusters would have to meet in
-// memory. Where several sequences fill the GPU, their blocks would stand in line, too.
+// A row is left to one cluster while its teams have no more granules than kGranulesOfCluster: more clusters would have to
+// meet in memory. Where several sequences fill the GPU, their blocks would stand in line, too, so that the limit is
+// kGranulesAmongSequences.
 inline constexpr uint32_t kGranulesOfCluster = 4, kGranulesAmongSequences = 8;
-inline constexpr uint32_t kAmple = 256;  // a split of so many positions is worth a block beside others
+// A split of so many positions is worth a block of its own where others have work, too.
+inline constexpr uint32_t kAmple = 256;
 
 __host__ __device__ inline uint32_t blocks_of_cluster(const GpuArgs& a) {
   return 1u << a.cluster_log2;
@@ -42,7 +44,7 @@ __host__ __device__ inline uint32_t queries_of_team(const GpuArgs& a) {
   const uint32_t all = a.rows_per_seq * a.group, most = most_queries(a);
   return all < most ? all : most;
 }
-// Teams that the queries of a sequence and a KV head take.
+// Returns how many teams the queries of a sequence and a KV head take.
 __host__ __device__ inline uint32_t teams_per_kv_head(const GpuArgs& a) {
   const uint32_t most = most_queries(a);
   return (a.rows_per_seq * a.group + most - 1) / most;
@@ -52,7 +54,7 @@ __host__ __device__ inline uint32_t teams_per_kv_head(const GpuArgs& a) {
 struct Cut {
   uint32_t start, size;
   __device__ bool operator==(const Cut& o) const { return start == o.start && size == o.size; }
-  // `past` is of what the row sees.
+  // Returns how many splits a row has that sees the positions below `past`.
   __device__ uint32_t count(uint32_t past) const { return past > start ? (past - 1 - start) / size + 1 : 0; }
 };
 __host__ __device__ inline uint32_t anchor(const GpuArgs& a) {

@@ -8,6 +8,8 @@
 #include <bit>
 #include <string>
 
+#include "tenon/sdk/live.h"
+
 namespace tenon::flash {
 
 using attention::after_window;
@@ -67,10 +69,14 @@ Step::Step(const AttendArgs& a, const Part& part)
       table_(part.ptr<int32_t>(kTable)),
       pages_(part.ptr<int32_t>(kPages)),
       chosen_(part.ptr<int32_t>(kChosen)),
-      live_(std::min(*part.ptr<uint32_t>(kLive), a.rows)) {}
+      out_row_(part.ptr<int32_t>(kOutRow)),
+      live_(std::min(part.ptr<uint32_t>(kLive)[sdk::kLiveRows], a.rows)),
+      out_rows_(part.ptr<uint32_t>(kLive)[sdk::kLiveOutRows]) {}
 
 bool Step::active(uint32_t row) const {
   if (slot_[row] < 0) return false;
+  if (a_.only_out_rows != 0 && !std::binary_search(out_row_, out_row_ + out_rows_, static_cast<int32_t>(row)))
+    return false;
   if (a_.lanes == 0) return true;
   // In a chain of a linear cache a row's cell is its position.
   const bool tokens = a_.kv.rule == TENON_POS_LINEAR && a_.trees == 0;
@@ -186,11 +192,10 @@ Run::Run(const AttendArgs& a, const Part& part, const Step& step, const RunRows&
 
 // Turns a query by the angles of its index, and scales it.
 void Run::turn_query(float* q, uint32_t row) const {
-  const auto half = static_cast<uint32_t>(a_.rotated / 2);
-  const float* angle = rope_ + size_t{step_.position(row) - step_.shift(row)} * half * 2;
-  for (uint32_t i = 0; i < half; ++i) {
-    float& first = q[a_.pairing == 0 ? i : 2 * i];
-    float& second = q[a_.pairing == 0 ? i + half : 2 * i + 1];
+  const sdk::RopePairs pairs = a_.rope_pairs();
+  const float* angle = rope_ + size_t{step_.position(row) - step_.shift(row)} * pairs.half() * 2;
+  for (uint32_t i = 0; i < pairs.half(); ++i) {
+    float &first = q[pairs.first(i)], &second = q[pairs.second(i)];
     const float c = angle[2 * i], s = angle[2 * i + 1], u = first, v = second;
     first = u * c - v * s;
     second = u * s + v * c;

@@ -42,7 +42,7 @@ class Step {
   Step(const AttendArgs& a, const sdk::Part& part);
 
   uint32_t live() const { return live_; }
-  // Returns false for padding. Throws Failed for a row whose cell the program does not have.
+  // Returns false for padding, and for rows whose result nobody reads. Throws Failed for a row whose cell the program does not have.
   bool active(uint32_t row) const;
   uint32_t slot(uint32_t row) const { return static_cast<uint32_t>(slot_[row]); }
   uint32_t position(uint32_t row) const { return static_cast<uint32_t>(pos_[row]); }
@@ -82,8 +82,8 @@ class Step {
   uint64_t in_spans(uint32_t row, uint32_t head, uint32_t block) const;
 
   const AttendArgs& a_;
-  const int32_t *pos_, *slot_, *parent_, *kv_len_, *place_, *used_, *table_, *pages_, *chosen_;
-  uint32_t live_;
+  const int32_t *pos_, *slot_, *parent_, *kv_len_, *place_, *used_, *table_, *pages_, *chosen_, *out_row_;
+  uint32_t live_, out_rows_;
 };
 
 // Rows [begin, end) of one sequence, and a KV head.

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "codes.cuh"
+#include "tenon/cuda/warp.cuh"
 #include "wgmma_block.cuh"
 
 namespace tenon::flash::wgmma {
@@ -45,7 +46,7 @@ class CodedProducer {
       convert(s, t);
       cuda::fence_async();
       __syncwarp();
-      if (threadIdx.x % 32 == 0) b_.s.full(t.side, stage_of(t.number)).arrive();
+      if (cuda::lane_id() == 0) b_.s.full(t.side, stage_of(t.number)).arrive();
     }
   }
 

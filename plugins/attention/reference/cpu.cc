@@ -28,6 +28,7 @@ struct Args : attention::ViewArgs {
   uint32_t kv_len;  // a sequence has so many cells in this program
   uint32_t unused;  // Arguments have no padding.
 };
+using enum attention::ChainOperand;
 using enum attention::ViewOperand;
 
 // A row sees this cell.
@@ -76,11 +77,10 @@ class View {
   uint32_t shift() const { return a_.kv.shift_at(static_cast<uint32_t>(position_)); }
   // Turns x by the angles of table row `index`, if the cache keeps keys before rope.
   void turn(double* x, uint32_t index) const {
-    const auto half = static_cast<uint32_t>(a_.rotated / 2);
-    const float* table = half == 0 ? nullptr : part_.ptr<const float>(kRope) + size_t{index} * half * 2;
-    for (uint32_t i = 0; i < half; ++i) {
-      double& first = x[a_.pairing == 0 ? i : 2 * i];
-      double& second = x[a_.pairing == 0 ? i + half : 2 * i + 1];
+    const sdk::RopePairs pairs = a_.rope_pairs();
+    const float* table = pairs.half() == 0 ? nullptr : part_.ptr<const float>(kRope) + size_t{index} * pairs.half() * 2;
+    for (uint32_t i = 0; i < pairs.half(); ++i) {
+      double &first = x[pairs.first(i)], &second = x[pairs.second(i)];
       const double c = table[2 * i], s = table[2 * i + 1], u = first, v = second;
       first = u * c - v * s;
       second = u * s + v * c;

@@ -54,11 +54,11 @@ void mask(const MaskArgs& a, const cuda::Launch& l) {
 }  // namespace
 
 void record_mask(const sdk::MaskOp& op, tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
-  const tenon_tensor from = rec.describe(x), to = rec.describe(y), masks = rec.describe(op.masks);
+  const tenon_tensor from = rec.describe(x), masks = rec.describe(op.masks);
   const std::vector<tenon_operand> operands = sdk::mask_operands(op, x, y, rec);
   cuda::emit<&mask>(
       rec, {.name = "mask", .operands = operands, .chunks = {}},
-      MaskArgs{from.dim[1], masks.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});
+      MaskArgs{from.dim[1], masks.dim[1], rec.floats_of_row(x), rec.floats_of_row(y), rec.bounds().out_rows, 0});
 }
 
 }  // namespace tenon::cuda_device

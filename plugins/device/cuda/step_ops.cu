@@ -301,17 +301,17 @@ void draft_pass(const DraftPassArgs& a, const cuda::Launch& l) {
 }
 
 void record_gather(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
-  const tenon_tensor from = rec.describe(x), to = rec.describe(y);
+  const tenon_tensor from = rec.describe(x);
   const std::vector<tenon_operand> operands = sdk::gather_operands(x, y, rec);
   cuda::emit<&gather>(rec, {.name = "gather", .operands = operands, .chunks = {}},
-                      GatherArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / 4, rec.bounds().out_rows, 0});
+                      GatherArgs{from.dim[1], rec.floats_of_row(x), rec.floats_of_row(y), rec.bounds().out_rows, 0});
 }
 
 void record_pool(tenon_tid x, tenon_tid y, sdk::Recorder& rec) {
   const tenon_tensor from = rec.describe(x);
   const std::vector<tenon_operand> operands = sdk::pool_operands(x, y, rec);
   cuda::emit<&pool>(rec, {.name = "pool", .operands = operands, .chunks = {}},
-                    PoolSizes{{from.dim[1], from.stride[0] / 4}, rec.bounds().seqs, 0});
+                    PoolSizes{{from.dim[1], rec.floats_of_row(x)}, rec.bounds().seqs, 0});
 }
 
 void record_verify(const sdk::VerifyOp& op, tenon_tid next, tenon_tid accepted, sdk::Recorder& rec) {

@@ -142,7 +142,7 @@ void record_tell(const sdk::VerifyOp& verify, std::span<const sdk::Left> some, b
   const uint32_t rows = rec.bounds().out_rows;
   cuda::emit<&tell>(
       rec, {.name = "tell", .operands = operands, .chunks = {}, .zeroed_bytes = rows * sizeof(*TellPointers::seen)},
-      TellArgs{logits.dim[1], logits.stride[0] / 4, rows, first, left});
+      TellArgs{logits.dim[1], rec.floats_of_row(verify.logits()), rows, first, left});
 }
 
 }  // namespace tenon::cuda_device

@@ -1,4 +1,4 @@
-// Rules in GBNF, some of which a JSON Schema may write.
+// These are the rules of a GBNF file, some of which a JSON Schema may write.
 #pragma once
 
 #include <xgrammar/grammar.h>

@@ -1,3 +1,5 @@
+// A schema of texts becomes rules over characters. Since the text has no quotation marks, what ends it must not be within
+// it: patterns, lengths and lists of texts are each combined with rules of texts without that end.
 #include "text_schema.h"
 
 #include <optional>

@@ -77,7 +77,7 @@ enum ChooseOperand {
 };
 void emit_choose(sdk::Recorder& r, std::vector<tenon_operand> operands, const tenon_cost& cost, const ChooseArgs& args);
 
-// Returns whole numbers in the order of the bounds, a NaN among them.
+// Returns for a bound's bits a whole number. The numbers of bounds are in the bounds' order; a NaN has one as well.
 constexpr uint32_t order_of(uint32_t bits) {
   return (bits >> 31) != 0 ? ~bits : bits | 0x80000000U;
 }

@@ -4,16 +4,20 @@
 namespace tenon::op {
 namespace {
 
-struct Of {
-  static __device__ float at(const cuda::RowOp& op, uint32_t, int64_t, const float*) {
-    return __uint_as_float(op.live_rows() * static_cast<uint32_t>(op.args.i[LiveRows::kTimes]));
+// Where no row is live, the first one says so.
+__global__ void kernel(cuda::RowOp op) {
+  cuda::wait();
+  const uint32_t live = op.live_rows();
+  if (threadIdx.x != 0) return;
+  for (uint32_t row = blockIdx.y; row < max(live, 1U); row += gridDim.y) {
+    op.y[row * op.args.y_stride] = __uint_as_float(live * static_cast<uint32_t>(op.args.i[LiveRows::kTimes]));
   }
-};
+}
 
 }  // namespace
 
 void LiveRows::record(const tenon_fop& op, tenon_tid x, tenon_tid y, sdk::Recorder& r) const {
-  cuda::record_elements<Of>({.name = "live_rows"}, op, x, y, r);
+  cuda::record_rows<&kernel, true>({.name = "live_rows"}, op, x, y, r);
 }
 
 }  // namespace tenon::op

@@ -4,11 +4,13 @@
 
 namespace tenon::op {
 
-// Gives the count of live rows times a number, as the bits of a u32.
+// Gives the count of live rows times a number, as the bits of a u32: also where no row is live.
 class LiveRows : public sdk::Op<LiveRows> {
  public:
   static constexpr const char* kName = "live_rows";
-  static constexpr const char* kDoc = "How many rows are live, times a number, as the bits of a u32 in every row.";
+  static constexpr const char* kDoc =
+      "How many rows are live, times a number, as the bits of a u32 in every live row, and in the first one in any "
+      "case.";
   static constexpr auto kParams = sdk::params();
   static constexpr uint32_t kFlags = 0;
   enum Integer : uint32_t { kTimes };

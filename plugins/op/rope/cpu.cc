@@ -7,16 +7,15 @@ namespace tenon::op {
 namespace {
 
 void run(const sdk::cpu::Row& row) {
-  const RopePairs pairs(row.args.i);
+  const sdk::RopePairs pairs = Rope::pairs_of(row.args.i);
   const sdk::Heads heads(row.args.i);
-  const int32_t half = pairs.rotated / 2;
   const float* table = row.operand(Rope::kTable) + int64_t{row.step(Rope::kPos)[row.row]} * pairs.rotated;
   if (row.x != row.y) std::copy(row.x, row.x + row.args.columns, row.y);
   for (int32_t h = 0; h < heads.q + heads.kv; ++h) {
     float* head = row.y + h * heads.k_dim;
-    for (int32_t i = 0; i < half; ++i) {
-      float& first = head[pairs.interleaved ? 2 * i : i];
-      float& second = head[pairs.interleaved ? 2 * i + 1 : i + half];
+    for (uint32_t i = 0; i < pairs.half(); ++i) {
+      float& first = head[pairs.first(i)];
+      float& second = head[pairs.second(i)];
       const float c = table[2 * i], s = table[2 * i + 1], u = first, v = second;
       first = u * c - v * s;
       second = u * s + v * c;

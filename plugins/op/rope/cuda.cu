@@ -7,9 +7,9 @@ namespace {
 // A thread turns one pair; what does not turn is copied.
 __global__ void kernel(cuda::RowOp op) {
   cuda::wait();
-  const RopePairs turning(op.args.i);
+  const sdk::RopePairs turning = Rope::pairs_of(op.args.i);
   const sdk::Heads of(op.args.i);
-  const int32_t half = turning.rotated / 2, dim = of.k_dim;
+  const int32_t half = static_cast<int32_t>(turning.half()), dim = of.k_dim;
   const int32_t pairs = dim - half;  // a head has so many: first pairs that turn, then elements that stay
   const int64_t heads = of.q + of.kv, turned = heads * pairs;
   const int64_t rest = op.x == op.y ? 0 : op.args.columns - heads * dim;
@@ -24,13 +24,13 @@ __global__ void kernel(cuda::RowOp op) {
         y[at] = x[at];
         continue;
       }
-      const int64_t pair = i % pairs, base = i / pairs * dim;
-      if (pair >= half) {
+      const int64_t base = i / pairs * dim;
+      const auto pair = static_cast<uint32_t>(i % pairs);
+      if (pair >= turning.half()) {
         y[base + half + pair] = x[base + half + pair];
         continue;
       }
-      const int64_t u = base + (turning.interleaved ? 2 * pair : pair),
-                    v = base + (turning.interleaved ? 2 * pair + 1 : pair + half);
+      const int64_t u = base + turning.first(pair), v = base + turning.second(pair);
       const float first = x[u], second = x[v], c = angles[2 * pair], s = angles[2 * pair + 1];
       y[u] = first * c - second * s;
       y[v] = first * s + second * c;

@@ -14,11 +14,11 @@ extern const sdk::cpu::KernelTable kKernels;
 namespace avx512 {
 extern const sdk::cpu::KernelTable kKernels;
 }
-// fp8 has these.
+// Only fp8 has kernels of this set.
 namespace avx512_vbmi {
 extern const sdk::cpu::KernelTable kKernels;
 }
-// Schemes that have products of x in 16 bits have these (wide_rows.h).
+// Only schemes with products of x in 16 bits have kernels of these sets (wide_rows.h).
 namespace avx_vnni {
 extern const sdk::cpu::PackedTable kPacked;
 }

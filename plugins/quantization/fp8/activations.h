@@ -51,9 +51,17 @@ struct RoundArgs {
   uint32_t reserved;
   int64_t x_stride;  // floats
 };
-// The op has these operands in order. From kRoundedNorm on they are there only where the arguments say so;
-// kRoundedExpert, the rows' experts, is there if the site is routed and has scales.
-enum RoundOperand : uint32_t { kRounded, kRoundedX, kRoundedLive, kRoundedNorm, kRoundedScales, kRoundedExpert };
+// The op has these operands. From kRoundedNorm on kRoundedLive stands in the place of those that the arguments do not
+// have; the rows' experts, kRoundedExpert, are there if the site is routed and has scales.
+enum RoundOperand : uint32_t {
+  kRounded,
+  kRoundedX,
+  kRoundedLive,
+  kRoundedNorm,
+  kRoundedScales,
+  kRoundedExpert,
+  kRoundOperands
+};
 struct RoundPointers {
   const float *x, *norm, *scales;  // norm, scales, expert: or nullptr
   const int32_t* expert;
@@ -67,10 +75,9 @@ RoundPointers round_pointers(const RoundArgs& a, const Launch& launch) {
   p.to = launch.template ptr<float>(kRounded);
   p.x = launch.template ptr<const float>(kRoundedX);
   p.live = launch.template ptr<const uint32_t>(kRoundedLive);
-  sdk::PresentOperands present(launch, kRoundedNorm);
-  p.norm = present.template take<const float>(a.has_norm != 0);
-  p.scales = present.template take<const float>(a.has_scales != 0);
-  p.expert = present.template take<const int32_t>(a.has_scales != 0 && a.experts != 0);
+  if (a.has_norm != 0) p.norm = launch.template ptr<const float>(kRoundedNorm);
+  if (a.has_scales != 0) p.scales = launch.template ptr<const float>(kRoundedScales);
+  if (a.has_scales != 0 && a.experts != 0) p.expert = launch.template ptr<const int32_t>(kRoundedExpert);
   return p;
 }
 

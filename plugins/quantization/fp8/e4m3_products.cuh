@@ -120,13 +120,15 @@ class E4m3Recording {
     a.x_format = x.format;
     const int64_t x_bytes = tenon_format_block(x.format).bytes;
     a.x_stride = x.stride[0] / x_bytes;
-    std::vector<tenon_operand> operands =
-        sdk::operands_by(RoundCodesOperand::kNorm, {{RoundCodesOperand::kCodes, codes_, TENON_WRITE},
-                                                    {RoundCodesOperand::kScales, scales_, TENON_WRITE},
-                                                    {RoundCodesOperand::kX, call_.x, TENON_READ},
-                                                    {RoundCodesOperand::kLive, live_, TENON_READ}});
-    if (chains_.norm) operands.push_back({chains_.norm_weight, TENON_READ});
-    if (static_scales_ != 0) operands.push_back({static_scales_, TENON_READ});
+    using Operand = RoundCodesOperand;
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        Operand::kCount,
+        {{Operand::kCodes, codes_, TENON_WRITE},
+         {Operand::kScales, scales_, TENON_WRITE},
+         {Operand::kX, call_.x, TENON_READ},
+         {Operand::kLive, live_, TENON_READ}},
+        {live_, TENON_READ},
+        {{Operand::kNorm, chains_.norm_weight, TENON_READ}, {Operand::kXScales, static_scales_, TENON_READ}});
     sdk::OpSpec spec{.name = "round_codes", .operands = operands, .chunks = {}};
     spec.cost.read[cuda::kCostPerRow] = static_cast<double>(x_bytes * k_);
     spec.cost.written[cuda::kCostPerRow] = static_cast<double>(n * padded_);
@@ -198,11 +200,11 @@ class E4m3Recording {
     a.has_bias = chains_.bias != 0 ? 1 : 0;
     a.sums_stride = from.stride[0] / tenon_format_block(from.format).bytes;
     a.y_stride = to.stride[0];
-    std::vector<tenon_operand> operands =
-        sdk::operands_by(SiluCodesOperand::kBias, {{SiluCodesOperand::kY, y, TENON_WRITE},
-                                                   {SiluCodesOperand::kSums, sums, TENON_READ},
-                                                   {SiluCodesOperand::kLive, live_, TENON_READ}});
-    if (chains_.bias != 0) operands.push_back({chains_.bias, TENON_READ});
+    using Operand = SiluCodesOperand;
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        Operand::kCount,
+        {{Operand::kY, y, TENON_WRITE}, {Operand::kSums, sums, TENON_READ}, {Operand::kLive, live_, TENON_READ}},
+        {live_, TENON_READ}, {{Operand::kBias, chains_.bias, TENON_READ}});
     sdk::OpSpec spec{.name = "silu_codes", .operands = operands, .chunks = {}};
     const double n = share_of(to.dim[0]) * static_cast<double>(a.columns);
     spec.cost.read[cuda::kCostPerRow] = 2 * n * static_cast<double>(tenon_format_block(from.format).bytes);
@@ -219,24 +221,24 @@ class E4m3Recording {
     a.columns = static_cast<uint32_t>(columns_);
     a.has_bias = chains_.bias != 0 ? 1 : 0;
     a.has_addend = chains_.addend != 0 ? 1 : 0;
-    a.y_stride = floats_of_a_row(y);
-    a.sums_stride = floats_of_a_row(sums);
-    std::vector<tenon_operand> operands =
-        sdk::operands_by(AddToSumsOperand::kBias, {{AddToSumsOperand::kY, y, TENON_WRITE},
-                                                   {AddToSumsOperand::kSums, sums, TENON_READ},
-                                                   {AddToSumsOperand::kLive, live_, TENON_READ}});
-    if (chains_.bias != 0) operands.push_back({chains_.bias, TENON_READ});
+    a.y_stride = rec_.floats_of_row(y);
+    a.sums_stride = rec_.floats_of_row(sums);
+    tenon_tid addend = 0;
     if (chains_.addend != 0) {
-      a.addend_stride = floats_of_a_row(chains_.addend);
-      operands.push_back({cuda::detail::row_slice(rec_, chains_.addend, first, count), TENON_READ});
+      a.addend_stride = rec_.floats_of_row(chains_.addend);
+      addend = cuda::detail::row_slice(rec_, chains_.addend, first, count);
     }
+    using Operand = AddToSumsOperand;
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        Operand::kCount,
+        {{Operand::kY, y, TENON_WRITE}, {Operand::kSums, sums, TENON_READ}, {Operand::kLive, live_, TENON_READ}},
+        {live_, TENON_READ}, {{Operand::kBias, chains_.bias, TENON_READ}, {Operand::kAddend, addend, TENON_READ}});
     sdk::OpSpec spec{.name = "add_to_sums", .operands = operands, .chunks = {}};
     const double bytes = share_of(count) * sizeof(float) * static_cast<double>(columns_);
     spec.cost.read[cuda::kCostPerRow] = bytes * (chains_.addend != 0 ? 2 : 1);
     spec.cost.written[cuda::kCostPerRow] = bytes;
     cuda::emit<&run_add_to_sums>(rec_, spec, a);
   }
-  int64_t floats_of_a_row(tenon_tid t) { return rec_.describe(t).stride[0] / int64_t{sizeof(float)}; }
 
   std::span<const CodedPart> parts_;
   tenon_tid static_scales_;

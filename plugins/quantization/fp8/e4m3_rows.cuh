@@ -53,8 +53,9 @@ struct RoundCodesArgs {
   int64_t x_stride;  // elements
 };
 // Codes are e4m3 (rows, parts, padded), scales f32 (parts, scale_rows). Rows past the live ones get 0 and scales of 1.
+// kLive stands in the place of a norm and of scales of x where the arguments have none.
 struct RoundCodesOperand {
-  enum : uint32_t { kCodes, kScales, kX, kLive, kNorm, kXScales };
+  enum : uint32_t { kCodes, kScales, kX, kLive, kNorm, kXScales, kCount };
 };
 struct RoundCodesPointers {
   const void* x;
@@ -153,9 +154,8 @@ inline RoundCodesPointers round_codes_pointers(const RoundCodesArgs& a, const cu
   p.to_scales = launch.ptr<float>(Operand::kScales);
   p.x = launch.ptr<const void>(Operand::kX);
   p.live = launch.ptr<const uint32_t>(Operand::kLive);
-  sdk::PresentOperands present(launch, Operand::kNorm);
-  p.norm = present.take<const float>(a.has_norm != 0);
-  p.scales = present.take<const float>(a.has_scales != 0);
+  if (a.has_norm != 0) p.norm = launch.ptr<const float>(Operand::kNorm);
+  if (a.has_scales != 0) p.scales = launch.ptr<const float>(Operand::kXScales);
   return p;
 }
 inline void run_round_codes(const RoundCodesArgs& a, const cuda::Launch& launch) {
@@ -173,8 +173,9 @@ struct SiluCodesArgs {
   int64_t sums_stride, y_stride;  // elements
 };
 // Sums are f16 (rows, gate and up: 2 columns), a bias is f32[2 columns]. Nothing is written past the live rows.
+// Where there is no bias, kLive stands in its place.
 struct SiluCodesOperand {
-  enum : uint32_t { kY, kSums, kLive, kBias };
+  enum : uint32_t { kY, kSums, kLive, kBias, kCount };
 };
 inline constexpr uint32_t kSiluThreads = 512, kSiluOctets = kMostColumns / (8 * kSiluThreads);  // octets: a thread's
 
@@ -251,9 +252,9 @@ struct AddToSumsArgs {
   uint32_t has_bias, has_addend, reserved;
   int64_t y_stride, sums_stride, addend_stride;  // floats
 };
-// The op takes them in this order; kBias and kAddend are there only where has_bias and has_addend say so.
+// Where has_bias or has_addend is 0, kLive stands in the place of kBias or kAddend.
 struct AddToSumsOperand {
-  enum : uint32_t { kY, kSums, kLive, kBias, kAddend };
+  enum : uint32_t { kY, kSums, kLive, kBias, kAddend, kCount };
 };
 struct AddToSumsPointers {
   float* y;
@@ -278,9 +279,8 @@ inline AddToSumsPointers add_to_sums_pointers(const AddToSumsArgs& a, const cuda
   p.y = launch.ptr<float>(Operand::kY);
   p.sums = launch.ptr<const float>(Operand::kSums);
   p.live = launch.ptr<const uint32_t>(Operand::kLive);
-  sdk::PresentOperands present(launch, Operand::kBias);
-  p.bias = present.take<const float>(a.has_bias != 0);
-  p.addend = present.take<const float>(a.has_addend != 0);
+  if (a.has_bias != 0) p.bias = launch.ptr<const float>(Operand::kBias);
+  if (a.has_addend != 0) p.addend = launch.ptr<const float>(Operand::kAddend);
   return p;
 }
 inline void run_add_to_sums(const AddToSumsArgs& a, const cuda::Launch& launch) {

@@ -182,7 +182,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   void observe(const tenon_linear& s, const tenon_observe_call& call, sdk::Recorder& rec) const {
     const tenon_tensor x = rec.describe(call.x);
     const LargestArgs args{static_cast<uint32_t>(s.in_dim), static_cast<uint32_t>(x.dim[0]), std::max(s.experts, 1U),
-                           x.stride[0] / kFloatBytes};
+                           rec.floats_of_row(call.x)};
     const std::vector<tenon_operand> operands =
         sdk::operands_by(kLargestOperands, {{kLargest, call.state, TENON_READ | TENON_WRITE},
                                             {kLargestX, call.x, TENON_READ},
@@ -250,23 +250,25 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     args.rows = rows;
     args.parts = parts;
     args.experts = site.experts;
-    args.x_stride = x.stride[0] / kFloatBytes;
-    // The others follow in the order of RoundOperand, if they are there.
-    std::vector<tenon_operand> operands =
-        sdk::operands_by(kRoundedNorm, {{kRounded, to, TENON_WRITE},
-                                        {kRoundedX, call.x, TENON_READ},
-                                        {kRoundedLive, live_of(call.row_live, rec), TENON_READ}});
+    args.x_stride = rec.floats_of_row(call.x);
+    tenon_tid norm = 0, scales = 0, expert = 0;
     for (const tenon_fop& op : sdk::ops_of(call.pro)) {
       if (op.id != TENON_F_RMSNORM || args.has_norm != 0) throw sdk::Failed("a prologue that was not claimed");
       args.has_norm = 1;
       args.eps = sdk::RmsNormOp(op).eps;
-      operands.push_back({sdk::RmsNormOp(op).weight, TENON_READ});
+      norm = sdk::RmsNormOp(op).weight;
     }
     if (site.activations == Activations::kStatic) {
       args.has_scales = 1;
-      operands.push_back({call.store[site.scale_store()], TENON_READ});
-      if (site.experts != 0) operands.push_back({call.expert, TENON_READ});
+      scales = call.store[site.scale_store()];
+      if (site.experts != 0) expert = call.expert;
     }
+    const tenon_tid live = live_of(call.row_live, rec);
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        kRoundOperands,
+        {{kRounded, to, TENON_WRITE}, {kRoundedX, call.x, TENON_READ}, {kRoundedLive, live, TENON_READ}},
+        {live, TENON_READ},
+        {{kRoundedNorm, norm, TENON_READ}, {kRoundedScales, scales, TENON_READ}, {kRoundedExpert, expert, TENON_READ}});
     sdk::OpSpec spec{.name = "round_rows", .operands = operands, .chunks = {rows}};
     spec.cost.read[sdk::kCostPerRow] = double{sizeof(float)} * site.k;
     spec.cost.written[sdk::kCostPerRow] = double{sizeof(float)} * site.k * parts;

@@ -25,8 +25,9 @@ struct QuantizeRowsArgs {
   tenon_format x_format;  // f32 or, without a norm, f16
   int64_t x_stride;       // elements
 };
+// Where there is no norm, kLive stands in the place of kNorm.
 struct QuantizeRowsOperand {
-  enum : uint32_t { kCodes, kScales, kX, kLive, kNorm };
+  enum : uint32_t { kCodes, kScales, kX, kLive, kNorm, kCount };
 };
 struct QuantizeRowsPointers {
   const void* x;
@@ -106,9 +107,9 @@ struct ScaleRowsArgs {
   uint32_t reserved;
   int64_t sums_stride, y_stride, addend_stride;  // elements
 };
-// kBias and kAddend are there as far as the product has them.
+// kLive stands in the place of a bias and of an addend that the product does not have.
 struct ScaleRowsOperand {
-  enum : uint32_t { kY, kSums, kXScales, kScales, kLive, kBias, kAddend };
+  enum : uint32_t { kY, kSums, kXScales, kScales, kLive, kBias, kAddend, kCount };
 };
 struct ScaleRowsPointers {
   void* y;
@@ -163,9 +164,8 @@ inline void run_scale_rows(const ScaleRowsArgs& a, const Launch& l) {
   p.x_scales = l.ptr<const float>(Operand::kXScales);
   p.scales = l.ptr<const float>(Operand::kScales);
   p.live = l.ptr<const uint32_t>(Operand::kLive);
-  sdk::PresentOperands present(l, Operand::kBias);
-  p.bias = present.take<const float>(a.has_bias != 0);
-  p.addend = present.take<const float>(a.has_addend != 0);
+  if (a.has_bias != 0) p.bias = l.ptr<const float>(Operand::kBias);
+  if (a.has_addend != 0) p.addend = l.ptr<const float>(Operand::kAddend);
   a.y_format == TENON_F16 ? run_scale_rows_to<__half>(a, p, l) : run_scale_rows_to<float>(a, p, l);
 }
 
@@ -218,12 +218,14 @@ class IntegerGemmRecording {
   void quantize() {
     codes_ = rec_.temp(sdk::tensor(TENON_I8, {rows_, padded_}));
     x_scales_ = rec_.temp(sdk::tensor(TENON_F32, {rows_}));
-    std::vector<tenon_operand> operands =
-        sdk::operands_by(QuantizeRowsOperand::kNorm, {{QuantizeRowsOperand::kCodes, codes_, TENON_WRITE},
-                                                      {QuantizeRowsOperand::kScales, x_scales_, TENON_WRITE},
-                                                      {QuantizeRowsOperand::kX, call_.x, TENON_READ},
-                                                      {QuantizeRowsOperand::kLive, live_, TENON_READ}});
-    if (chains_.norm) operands.push_back({chains_.norm_weight, TENON_READ});
+    using Operand = QuantizeRowsOperand;
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(Operand::kCount,
+                         {{Operand::kCodes, codes_, TENON_WRITE},
+                          {Operand::kScales, x_scales_, TENON_WRITE},
+                          {Operand::kX, call_.x, TENON_READ},
+                          {Operand::kLive, live_, TENON_READ}},
+                         {live_, TENON_READ}, {{Operand::kNorm, chains_.norm_weight, TENON_READ}});
     sdk::OpSpec spec{.name = "quantize_rows", .operands = operands, .chunks = {}};
     const tenon_tensor x = rec_.describe(call_.x);
     const int64_t x_bytes = tenon_format_block(x.format).bytes;
@@ -252,14 +254,18 @@ class IntegerGemmRecording {
     detail::record_product(rec_, product, tensors);
   }
   void scale(tenon_tid sums, int64_t first, int64_t count) {
-    const tenon_tid y = detail::row_slice(rec_, call_.y, first, count);
-    std::vector<tenon_operand> operands =
-        sdk::operands_by(ScaleRowsOperand::kBias,
-                         {{ScaleRowsOperand::kY, y, TENON_WRITE},
-                          {ScaleRowsOperand::kSums, sums, TENON_READ},
-                          {ScaleRowsOperand::kXScales, detail::row_slice(rec_, x_scales_, first, count), TENON_READ},
-                          {ScaleRowsOperand::kScales, weights_.scales, TENON_READ},
-                          {ScaleRowsOperand::kLive, live_, TENON_READ}});
+    const tenon_tid y = detail::row_slice(rec_, call_.y, first, count),
+                    x_scales = detail::row_slice(rec_, x_scales_, first, count),
+                    addend = chains_.addend != 0 ? detail::row_slice(rec_, chains_.addend, first, count) : 0;
+    using Operand = ScaleRowsOperand;
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        Operand::kCount,
+        {{Operand::kY, y, TENON_WRITE},
+         {Operand::kSums, sums, TENON_READ},
+         {Operand::kXScales, x_scales, TENON_READ},
+         {Operand::kScales, weights_.scales, TENON_READ},
+         {Operand::kLive, live_, TENON_READ}},
+        {live_, TENON_READ}, {{Operand::kBias, chains_.bias, TENON_READ}, {Operand::kAddend, addend, TENON_READ}});
     ScaleRowsArgs a{};
     a.columns = site_.map.columns;
     a.rows = static_cast<uint32_t>(count);
@@ -272,11 +278,7 @@ class IntegerGemmRecording {
     const int64_t y_bytes = tenon_format_block(to.format).bytes;
     a.y_format = to.format;
     a.y_stride = to.stride[0] / y_bytes;
-    if (a.has_bias != 0) operands.push_back({chains_.bias, TENON_READ});
-    if (a.has_addend != 0) {
-      a.addend_stride = rec_.describe(chains_.addend).stride[0] / 4;
-      operands.push_back({detail::row_slice(rec_, chains_.addend, first, count), TENON_READ});
-    }
+    if (a.has_addend != 0) a.addend_stride = rec_.floats_of_row(chains_.addend);
     sdk::OpSpec spec{.name = "scale_rows", .operands = operands, .chunks = {}};
     const double share = static_cast<double>(count) / static_cast<double>(rows_);
     spec.cost.read[kCostPerRow] = share * 4 * static_cast<double>(columns_);

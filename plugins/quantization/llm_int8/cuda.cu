@@ -123,8 +123,8 @@ class LlmInt8 : public int8_rows::CudaScheme<LlmInt8, Schema> {
          {OutlierOperand::kScales, call.store[1], TENON_READ}});
     sdk::OpSpec spec{.name = "outliers", .operands = operands, .chunks = {}};
     spec.cost.read[cuda::kCostPerRow] = 4.0 * site.k;
-    const OutlierArgs a{site.map, site.k, static_cast<uint32_t>(y.dim[0]), rec.describe(call.x).stride[0] / 4,
-                        y.stride[0] / 4};
+    const OutlierArgs a{site.map, site.k, static_cast<uint32_t>(y.dim[0]), rec.floats_of_row(call.x),
+                        rec.floats_of_row(call.y)};
     cuda::emit<&run_outliers<Format>>(rec, spec, a);
   }
 };

@@ -1,4 +1,4 @@
-// Left-heavy flame graph: slices that lie in slices of the same names joined, the longest first.
+// A flame graph joins slices that lie in slices of the same names. It is left-heavy: the longest come first.
 #pragma once
 
 #include <cstdint>

@@ -125,9 +125,9 @@ struct RequestsState {
   Table facts{}, held_by{};
 };
 
-// This keeps something that is made once for what it is made of.
+// This keeps a value until it is wanted of something else.
 template <typename T>
-struct Made {
+struct Cached {
   T value;
   std::string of;
 
@@ -151,19 +151,19 @@ struct App {
   std::optional<double> bandwidth;  // GB/s, where the trace does not say
   bool heat_by_share = false;
   uint32_t flame_root = 0;
-  Made<Flame> flame;
-  Made<Table> ops, steps, comparison;
-  Made<std::optional<PairState>> pair;
-  Made<std::shared_ptr<RequestsState>> requests;
-  Made<HeatMap> heat;
-  Made<Waterfall> fall;
+  Cached<Flame> flame;
+  Cached<Table> ops, steps, comparison;
+  Cached<std::optional<PairState>> pair;
+  Cached<std::shared_ptr<RequestsState>> requests;
+  Cached<HeatMap> heat;
+  Cached<Waterfall> fall;
   bool worst_first = true;
   std::array<char, 256> search_text{};
   bool focus_search = false;
   std::vector<std::string> recent;
   std::string message;  // it tells of the last action, or of an error
   bool reads_file = false;
-  Made<double> message_since{};  // a message about an open trace goes away after a while
+  Cached<double> message_since{};  // a message about an open trace goes away after a while
 
   // The frame asks its window to do these.
   std::string wants_open;

@@ -29,7 +29,7 @@ TEST(Interval, OfAMeanReachesTwoStandardErrors) {
   const Interval perplexity = interval_of_perplexity(Likelihood(values));
   EXPECT_DOUBLE_EQ(perplexity.low, std::exp(mean.low));
   EXPECT_DOUBLE_EQ(perplexity.high, std::exp(mean.high));
-  EXPECT_EQ(said({1.25, 2.5}, 1), "(95 %: 1.2 to 2.5)");
+  EXPECT_EQ(interval_text({1.25, 2.5}, 1), "(95 %: 1.2 to 2.5)");
 }
 
 }  // namespace

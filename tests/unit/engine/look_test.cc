@@ -37,6 +37,11 @@ class LookAt : public OnADevice {
   static std::unique_ptr<Engine> open_tiny(const Settings& more = {}) {
     return open(kTiny, kDevice, with(kExact, more));
   }
+  static std::unique_ptr<Engine> open_with_all_rows(const Settings& more = {}) {
+    EngineOptions options;
+    options.all_rows = true;
+    return open_with(std::move(options), kTiny, kDevice, with(kExact, more));
+  }
 };
 
 std::vector<float> weight(const Engine& engine, const char* name) {
@@ -90,7 +95,7 @@ TEST_F(LookAt, GivesTheLogitsOfTheRowThatIsWantedAndChangesNoToken) {
 TEST_F(LookAt, GivesEachPieceOfAPromptByItselfAsTheWholePrompt) {
   Seen whole, pieces;
   const Request prompt = request(1);
-  const auto one = open_tiny(), three = open_tiny({"scheduler.prefill_rows=8"});
+  const auto one = open_with_all_rows(), three = open_with_all_rows({"scheduler.prefill_rows=8"});
   one->pipeline().look_at({"layers.1.mlp.down"}, whole.look());
   three->pipeline().look_at({"layers.1.mlp.down"}, pieces.look());
   EXPECT_EQ(one->generate(prompt).tokens, three->generate(prompt).tokens);
@@ -104,6 +109,30 @@ TEST_F(LookAt, GivesEachPieceOfAPromptByItselfAsTheWholePrompt) {
   }
   const float near = kDevice == "cpu" ? 2e-5F : 2e-3F;  // a GPU has another kernel for few rows
   EXPECT_THAT(joined, ::testing::Pointwise(::testing::FloatNear(near), in_one.front().values));
+}
+
+// Both engines compute the same rows, but one leaves out those that nobody reads.
+TEST_F(LookAt, SeesOnlyTheRowThatIsWantedAfterTheLastAttention) {
+  const std::vector<std::string> paths = {"layers.0.mlp.down", "layers.1.attention", "layers.1.attention.o",
+                                          "layers.1.mlp.down", "out_rows"};
+  Seen wanted, all;
+  const auto engine = open_tiny(), whole = open_with_all_rows();
+  engine->pipeline().look_at(paths, wanted.look());
+  whole->pipeline().look_at(paths, all.look());
+  const Request prompt = request(1);
+  EXPECT_EQ(engine->generate(prompt).tokens, whole->generate(prompt).tokens);
+  const auto rows = static_cast<uint32_t>(prompt.tokens.size());
+  for (const std::string& path : paths) {
+    ASSERT_EQ(wanted.by_path[path].size(), 1U) << path;
+    ASSERT_EQ(all.by_path[path].size(), 1U) << path;
+    const Seen::Rows &some = wanted.by_path[path].front(), &every = all.by_path[path].front();
+    EXPECT_EQ(some.rows, path == "layers.0.mlp.down" ? rows : 1) << path;
+    if (path == "out_rows") continue;  // what is picked is another tensor
+    ASSERT_EQ(every.rows, rows) << path;
+    const std::vector<float> last(every.values.end() - static_cast<ptrdiff_t>(some.values.size()), every.values.end());
+    const float near = kDevice == "cpu" ? 2e-5F : 2e-3F;  // a GPU has another kernel for few rows
+    EXPECT_THAT(some.values, ::testing::Pointwise(::testing::FloatNear(near), last)) << path;
+  }
 }
 
 TEST_F(LookAt, NamesWhatThereIs) {

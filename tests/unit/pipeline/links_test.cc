@@ -49,10 +49,11 @@ MadeModel model_of(const Between& between, const std::function<First(MadeWeights
     const LinearId down = declare.linear(last), head = declare.linear(linear(w, "lm_head", kVocab, kWidth));
     return [=](StepBuilder& b) {
       const tenon_tid expert = between.routed ? b.tokens() : 0;
-      const tenon_tid y = first(b, b.embed(rows), expert);
+      tenon_tid y = first(b, b.embed(rows), expert);
+      if (b.picks_early()) y = b.out_rows(y);
       tenon_tid z = b.linear(down, y, {}, expert);
       if (between.read_twice) z = b.linear(down, y, {}, expert);
-      return b.linear(head, b.out_rows(z));
+      return b.linear(head, b.picks_early() ? z : b.out_rows(z));
     };
   };
   return m;
@@ -83,8 +84,8 @@ MadeModel attention_and_product(const Between& between) {
   });
 }
 
-// Returns the formats of what goes from gate and up, or from attention, to down, in steps of 16 rows and of many; they
-// are empty if these are not linked.
+// Returns the formats of what goes from gate and up, or from attention, to down, in steps of 16 rows, of many, and of
+// many of which those that are wanted are picked in between; they are empty if these are not linked.
 struct Agreed {
   std::vector<tenon_format> y, normed, attended;
 };
@@ -97,14 +98,15 @@ Agreed negotiated(MadeModel model, const std::vector<std::string>& settings, con
   const ModelKind kind = kind_of(model);
   const std::unique_ptr<Model> built = kind.build(model.weights, declared);
   declared.make_sites();
-  std::vector<tenon_bounds> shapes(2, sdk::abi_struct<tenon_bounds>());
-  shapes[0].seqs = shapes[0].out_rows = 1;
-  shapes[0].rows = shapes[0].rows_per_seq = 16;
-  shapes[1] = shapes[0];
-  shapes[1].rows = shapes[1].rows_per_seq = 2048;
+  auto few = sdk::abi_struct<tenon_bounds>();
+  few.seqs = few.out_rows = 1;
+  few.rows = few.rows_per_seq = 16;
+  tenon_bounds many = few;
+  many.rows = many.rows_per_seq = 2048;
+  const std::vector<ProgramShape> shapes = {{few}, {many}, {many, true}};
   Negotiation negotiation(true, "", components, declared, shapes);
   negotiation.run([&](const Site& site) { return between.observed && site.decl.path == "down"; },
-                  product_links(*built, declared));
+                  {.late = product_links(*built, declared), .early = product_links(*built, declared, true)});
   Agreed formats;
   for (const AttentionLayer& layer : declared.layers) formats.attended = layer.out_formats;
   for (Site& site : declared.sites) {
@@ -138,8 +140,9 @@ std::vector<tenon_format> agreed_after_attention(const std::string& out, const s
   return negotiated(attention_and_product(between), settings, between).attended;
 }
 
+// What is picked in between is f32.
 std::vector<tenon_format> both(tenon_format format) {
-  return {format, format};
+  return {format, format, TENON_F32};
 }
 
 TEST(ProductLinks, TwoSchemesAgreeOnAFormatThatBothHave) {

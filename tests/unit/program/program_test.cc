@@ -260,7 +260,7 @@ TEST_F(ProgramTest, ASliceSharesItsParent) {
   EXPECT_EQ(program->tensor(part).offset, program->tensor(parent).offset + 32);
 }
 
-TEST_F(ProgramTest, RepeatedRowsCostAsOftenAsTheyAre) {
+TEST_F(ProgramTest, RowsCostAsOftenAsTheyAre) {
   sdk::Recorder rec(recording_->recorder());
   const std::vector<tenon_operand> operands = {{temp(8), TENON_WRITE}};
   sdk::OpSpec spec{.name = "op", .operands = operands, .chunks = {1}};
@@ -269,13 +269,16 @@ TEST_F(ProgramTest, RepeatedRowsCostAsOftenAsTheyAre) {
   rec.emit<&nothing>(spec, NoArgs{});
   recording_->repeat_rows(1);
   rec.emit<&nothing>(spec, NoArgs{});
+  recording_->pick_rows(true);
+  rec.emit<&nothing>(spec, NoArgs{});
   const auto program = recording_->finish({});
-  const StepLoad load{.rows = 2, .context = 1};
-  const tenon_cost &repeated = program->ops()[0].cost, &plain = program->ops()[1].cost;
-  EXPECT_EQ(load.of(repeated.read), 5 + 4 * 7 * 2 + 11);
-  EXPECT_EQ(load.of(repeated.written), 4 * 2 * 2);
-  EXPECT_EQ(load.of(repeated.flops), 4 * 3 * 2);
-  EXPECT_EQ(load.of(plain.read), 5 + 7 * 2 + 11);
+  const StepLoad load{.rows = 20, .out_rows = 3, .context = 1};
+  const ProgramOp &repeated = program->ops()[0], &plain = program->ops()[1], &picked = program->ops()[2];
+  EXPECT_EQ(load.of(repeated, repeated.cost.read), 5 + 4 * 7 * 20 + 11);
+  EXPECT_EQ(load.of(repeated, repeated.cost.written), 4 * 2 * 20);
+  EXPECT_EQ(load.of(repeated, repeated.cost.flops), 4 * 3 * 20);
+  EXPECT_EQ(load.of(plain, plain.cost.read), 5 + 7 * 20 + 11);
+  EXPECT_EQ(load.of(picked, picked.cost.read), 5 + 7 * 3 + 11);
 }
 
 TEST_F(ProgramTest, MalformedRecordingsAreErrorsThatNameTheirPlace) {

@@ -1,4 +1,4 @@
-// This tests operands that are given by their enumerators.
+// This tests operands that are given by their enumerators, and the pairs of rope.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
+#include "tenon/sdk/rope_pairs.h"
 
 namespace tenon::sdk {
 namespace {
@@ -39,6 +40,32 @@ TEST(OperandsBy, AreAllThereOnceAndNoOthersAre) {
   EXPECT_THAT(problem_of({{kX, 5, TENON_READ}, {kX, 5, TENON_READ}, {kY, 6, TENON_WRITE}, {kLive, 7, TENON_READ}}),
               HasSubstr("operand 0 of 3 is named twice"));
   EXPECT_THAT(problem_of({{kOperands, 5, TENON_READ}}), HasSubstr("operand 3 of 3 is named twice or unknown"));
+}
+
+TEST(OperandsBy, PutAnotherInThePlaceOfOptionalOnesThatAreNotThere) {
+  const std::vector<tenon_operand> operands =
+      operands_by(kOperands, {{kX, 5, TENON_READ}}, {5, TENON_READ}, {{kLive, 0, TENON_WRITE}, {kY, 6, TENON_WRITE}});
+  EXPECT_EQ(operands[kLive].tensor, 5U);
+  EXPECT_EQ(operands[kLive].access, uint32_t{TENON_READ});
+  EXPECT_EQ(operands[kY].tensor, 6U);
+  EXPECT_EQ(operands[kY].access, uint32_t{TENON_WRITE});
+}
+
+TEST(RopePairs, AreHalvesApartOrNeighbours) {
+  for (const int32_t pairing : {0, 1}) {
+    const RopePairs pairs{8, pairing};
+    for (uint32_t pair = 0; pair < pairs.half(); ++pair) {
+      const uint32_t first = pairs.first(pair), second = pairs.second(pair);
+      EXPECT_EQ(first, pairing == 0 ? pair : 2 * pair);
+      EXPECT_EQ(second, pairing == 0 ? pair + 4 : 2 * pair + 1);
+      EXPECT_EQ(pairs.partner(first), second);
+      EXPECT_EQ(pairs.partner(second), first);
+      EXPECT_FALSE(pairs.is_second(first));
+      EXPECT_TRUE(pairs.is_second(second));
+      EXPECT_EQ(pairs.pair(first), pair);
+      EXPECT_EQ(pairs.pair(second), pair);
+    }
+  }
 }
 
 }  // namespace

@@ -235,6 +235,32 @@ TEST(Encode, OfSuperblocksFindsBetterScalesThanTheRange) {
   }
 }
 
+// Each weight takes the nearest of sixteen numbers, of which the outermost is put on the largest weight: what is left of
+// that error are better scales, though those of IQ4_XS are integers.
+TEST(Encode, OfNumbersToChooseFromFindsBetterScalesThanTheRange) {
+  const std::vector<float> w = normal_weights(256 * 256);
+  double plain = 0;
+  for (size_t g = 0; g < w.size(); g += 32) {
+    const auto peak =
+        std::max_element(w.begin() + g, w.begin() + g + 32, [](float a, float b) { return std::abs(a) < std::abs(b); });
+    const float scale = *peak / sdk::Iq4Numbers::value(0);
+    for (size_t i = g; i < g + 32; ++i) {
+      double least = kInfinity;
+      for (uint32_t code = 0; code < 16; ++code) {
+        least = std::min(least, std::pow(double{scale} * sdk::Iq4Numbers::value(code) - w[i], 2));
+      }
+      plain += least;
+    }
+  }
+  const double nl = square_error(TENON_IQ4_NL, w), xs = square_error(TENON_IQ4_XS, w);
+  EXPECT_LT(nl, 0.93 * plain);
+  EXPECT_LT(xs, 0.96 * plain);
+  EXPECT_LT(nl, xs);
+  EXPECT_LT(xs, square_error(TENON_Q4_0, w));
+  RecordProperty("iq4_nl", std::to_string(nl / plain));
+  RecordProperty("iq4_xs", std::to_string(xs / plain));
+}
+
 // There is no definition to the bit: each weight is within half a step of what its run's or group's scale can say.
 TEST(Encode, OfSuperblocksIsNear) {
   const std::vector<float> w = [] {

@@ -152,6 +152,7 @@ struct EngineOptions {
   std::function<trace::Recorder*(const PipelineConfig&)> recorder = {};
   uint32_t score_rows = 0;                            // > 0: score() works, in pieces of that many rows
   bool load_sessions = false, save_sessions = false;  // see Request::begin_from and save
+  bool all_rows = false;                              // see PipelineOptions
   bool grammars = false;  // requests may have grammars, if grammar_problem() says nothing else
   std::function<void(uint32_t level, const std::string&)> log = {};
   // Tests set it: how long steps take is read from it.

@@ -61,7 +61,7 @@ struct Matrix {
 struct LinearDecl {
   Matrix matrix;
   int32_t layer = -1;   // -1: it belongs to no layer
-  int64_t columns = 0;  // the matrix has so many, and x has
+  int64_t columns = 0;  // of the matrix, and of x
   bool product = true;  // y = x W^T is wanted
   bool lookup = false;  // rows of the matrix are wanted: an embedding
   Chain before = {}, after = {};
@@ -171,9 +171,9 @@ class StepBuilder {
                            tenon_tid expert = 0) = 0;
   // Records ops over x, which stays as it is. `rows` are as for a product.
   virtual tenon_tid row_ops(RowOpsId ops, tenon_tid x, const std::vector<tenon_tid>& rows = {}) = 0;
-  // Each row at hand becomes so many; returns x with each row so often, one after the other. What is
-  // recorded after it works on all of these, until end_repeat(). So the experts that a row chose are one
-  // product, of rows that have an expert each.
+  // Makes how.times rows of each row at hand, one after the other, and returns x with these rows. What is recorded
+  // after it works on all of them, until end_repeat(). So the experts that a row chose are one product, of rows that
+  // have an expert each.
   virtual tenon_tid repeat_rows(const RepeatedRows& how, tenon_tid x) = 0;
   virtual void end_repeat() = 0;
   // Returns x (any rows, columns) cut or put together into the rows that are at hand: (rows, 2 * n) as (2 * rows, n)
@@ -184,9 +184,15 @@ class StepBuilder {
   // Records Q, K and V, the ops over their heads, the cache's append and the softmax: x (rows, width) becomes
   // (rows, q_heads * v_dim). A layer that reads the cache of another has Q alone and no append.
   virtual tenon_tid attention(LayerId layer, tenon_tid x) = 0;
-  // Picks the rows whose logits are wanted. What is recorded after it works on those. The first product after it is the
-  // head: the ops before that product make of x the final hidden states.
+  // Does the same, and picks the rows of the result as out_rows() does.
+  virtual tenon_tid attention_of_out_rows(LayerId layer, tenon_tid x) = 0;
+  // Picks the rows of x whose logits are wanted. What is recorded after it works on those. Where picks_early() is false,
+  // it is called before the head, which is the first product after it: the ops before that product make of x the final
+  // hidden states. The result is 0 where nobody wants logits; then nothing more is to be recorded.
   virtual tenon_tid out_rows(tenon_tid x) = 0;
+  // Says whether no other rows are needed from the last attention on: that is recorded by attention_of_out_rows(), and
+  // out_rows() is called after it, once for each tensor that is still read.
+  virtual bool picks_early() const = 0;
 };
 
 // A module is one node of the model's tree.

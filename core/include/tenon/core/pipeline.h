@@ -45,6 +45,9 @@ struct PipelineOptions {
   std::optional<ModelPart> part = {};      // only this part of the model is built; without a head no step samples
   const Weights* draft_weights = nullptr;  // the draft model's, if the configuration has one; they outlive the pipeline
   bool load_sessions = false, save_sessions = false;  // sequences may begin from saved ones; they may be saved
+  // Every module works on all rows of a step, as who looks at their results may expect; else what comes after the last
+  // attention works on those whose logits are wanted.
+  bool all_rows = false;
   bool masks = false;                       // batches may have masks, which need programs and memory of their own
   std::filesystem::path system_root = "/";  // the limits of control groups are looked for below it
   // Tests on the host set this: every storage has pages of its own and ends, up to 63 bytes, where a page begins that
@@ -100,9 +103,8 @@ struct StepResult {
   std::span<const int32_t> next;       // (out rows): a token, or below 0 a value that tenon/sdk/told.h explains
   std::span<const int32_t> accepted;   // (sequences): how many rows survive
   std::span<const int32_t> survivors;  // (rows): those that survive, ascending, of sequence s from row seq_row[s] on
-  std::span<const float>
-      logits;          // (out rows, out_columns()), as the model gave them; empty on a device with queues unless
-                       // the batch wants them
+  // (out rows, out_columns()), as the model gave them; empty on a device with queues unless the batch wants them.
+  std::span<const float> logits;
   bool ahead = false;  // the step after this one is under way: see step()
 };
 
@@ -154,7 +156,7 @@ class Pipeline {
   // error all that is left is to destroy the pipeline, which gives everything back.
   void load(const LoadProgress& progress = {});
   uint64_t allocated() const;   // so many bytes are allocated on the device now
-  uint64_t high_water() const;  // there were never more
+  uint64_t high_water() const;  // the most that were allocated at one time
 
   // Measures how fast the device reads its memory. A device that leaves this to the host gives nothing.
   struct ReadRate {
@@ -217,8 +219,8 @@ class Pipeline {
     uint32_t cached = 0;              // so many of them were in the cache before the step
     bool sampled = false;             // true: the logits are finite, and a sampler is at fault
   };
-  // Says why a row is broken. The sequence's rows are run again, op by op, in its own slot, whose cells that
-  // may overwrite; what other sequences have stays. The step that was launched ahead, if there is one, is done
+  // Says why a row is broken. The sequence's rows are run again, op by op, in its own slot, where they may
+  // overwrite its cells; what other sequences have stays. The step that was launched ahead, if there is one, is done
   // then. It is called before the sequence ends, and may take as long as reading its text. The result is
   // kNumbers, or kPlugin if a sampler is at fault.
   Error explain(const BrokenRow& row);

@@ -105,6 +105,7 @@ struct ProgramOp {
   std::array<uint32_t, TENON_MAX_PHASES> chunks{};
   uint64_t scratch_bytes = 0, zeroed_bytes = 0, thread_scratch_bytes = 0;
   tenon_cost cost{};
+  bool picked = false;         // its rows are those whose logits are wanted
   uint64_t stable = 0;         // see tenon_launch
   uint64_t zeroed_offset = 0;  // its zeroed memory begins so many bytes into the program's
   decltype(tenon_op::launch) launch = nullptr;
@@ -154,13 +155,16 @@ class Program {
 };
 
 // An op's cost is per row and per token; this makes it a number for one step. `rows` are the step's live rows,
-// `context` sums up how many tokens each of them attends to.
+// out_rows those whose logits are wanted, and `context` sums up how many tokens each row attends to.
 struct StepLoad {
-  double rows = 0, context = 0;
+  double rows = 0, out_rows = 0, context = 0;
   uint64_t step = 0;       // the step's number in a trace
   const char* phase = "";  // "prefill", "decode" or "verify"; the text has static storage
 
-  double of(const double (&cost)[3]) const { return cost[0] + cost[1] * rows + cost[2] * context; }
+  // `cost` is one of the op's.
+  double of(const ProgramOp& op, const double (&cost)[3]) const {
+    return cost[0] + cost[1] * (op.picked ? out_rows : rows) + cost[2] * context;
+  }
 };
 
 // These are told what a step runs, by the thread that runs it. Either both are there or neither is. They do not throw.
@@ -191,6 +195,8 @@ class ProgramRecording {
   void scope(std::string path, std::string component, int32_t layer);
   // Ops emitted from now on have so many rows for each row of the step: what they cost a row counts as often.
   void repeat_rows(uint32_t times) { repeated_ = times; }
+  // Ops emitted from now on have as many rows as have logits that are wanted, or once more those of the step.
+  void pick_rows(bool picked) { picked_ = picked; }
   const tenon_recorder* recorder() const { return &recorder_; }
   const tenon_bounds& bounds() const { return *recorder_.bounds; }
 
@@ -242,6 +248,7 @@ class ProgramRecording {
   bool out_of_memory_ = false;  // a callback had no memory; no exception may leave it
   int32_t layer_ = -1;
   uint32_t repeated_ = 1;  // see repeat_rows()
+  bool picked_ = false;    // see pick_rows()
 };
 
 // Returns the bytes from the first element to the end of the last; 0 if rank, sizes, strides or format make no sense.

@@ -163,7 +163,7 @@ struct RecorderOptions {
   uint64_t steps = 0;  // then this many are recorded, and the capture ends; 0 = it goes on until stop()
   // > 0: the events of the newest so many steps are held back. They, and no other spans, instants and counters, reach
   // the sink when a step takes slow_step (0 = no step is slow) or capture() asks for them. `steps` counts the steps
-  // that did. An event that is held back takes some 200 bytes.
+  // whose events did. An event that is held back takes some 200 bytes.
   uint32_t keep_steps = 0;
   std::chrono::nanoseconds slow_step{0};
   // If keep_steps is set, it is told of each step, in their order, whether that is written. The first that begins has

@@ -52,8 +52,8 @@ struct OpGroup {
 
   double gbps() const { return us > 0 ? bytes / us / 1e3 : 0; }
 };
-// Adds up equal ops of all layers; the result has the slowest first. The step has so many rows, and context is the sum
-// over them of the tokens that each attends to.
+// Adds up equal ops of all layers; the result has the slowest first. The step has so many rows, all of
+// whose logits are wanted, and context is the sum over them of the tokens that each attends to.
 std::vector<OpGroup> group_ops(std::span<const ProgramOp> ops, const OpTimes& times, double rows, double context);
 
 }  // namespace tenon::profiler

@@ -26,6 +26,9 @@ typedef struct tenon_attn_call {
   const tenon_kv_view *kv;
   const tenon_chain *pro; /* it holds what was claimed and nothing else, with tensors filled in */
   const tenon_claim *claim;
+  uint32_t only_out_rows; /* 1: of `out` only the rows of TENON_STEP_OUT_ROW are read; an attention may leave others as they are.
+                             It is 0 where the view has weight_rows */
+  uint32_t reserved;
 } tenon_attn_call;
 
 typedef struct tenon_attention {

@@ -3,7 +3,7 @@
 #ifndef TENON_ABI_LAYOUT_H
 #define TENON_ABI_LAYOUT_H
 
-#define TENON_LAYOUT_ATTENTION    "7f668c20a5dbc963"
+#define TENON_LAYOUT_ATTENTION    "ac5d463a8c59d7c7"
 #define TENON_LAYOUT_DEVICE       "0c2b211e0d442ded"
 #define TENON_LAYOUT_DRAFT        "177df5f2318187e0"
 #define TENON_LAYOUT_GRAMMAR      "7d4c5de3086cdb8e"
@@ -27,7 +27,7 @@
 
 /* What the hashes were made of, so that a check can name what has changed.
  * attention: tenon_attn f60c6149f72d
- * attention: tenon_attn_call 96067a068ace
+ * attention: tenon_attn_call 4f26dd6a298a
  * attention: tenon_attention fbf6f247191f
  * device: enum TENON_ISA_AVX2 b6abf88159bd
  * device: enum TENON_DEVICE_WALKS 5b5f28376a86

@@ -151,8 +151,9 @@ typedef struct tenon_quantization {
    * In a pipeline none of whose programs has more than one row whose token is wanted (tenon_recorder's largest), a step of one
    * row may have other bits than one of several. */
   uint32_t row_invariant_max, reserved;
-  /* [setup] It is called once for each bounds of the programs to be made, before bind: how many rows a program has decides
-   * which ops are worth claiming.  REFUSED, with the reason: the scheme cannot hold or multiply this site. */
+  /* [setup] It is called once for each bounds of the programs to be made, before bind: how many rows x has at most decides
+   * which ops are worth claiming (the last layer's sites may have fewer rows than the program).  REFUSED, with the reason: the
+   * scheme cannot hold or multiply this site. */
   tenon_status (*claim)(void *self, const tenon_linear *s, const tenon_bounds *b, tenon_claim *out, tenon_reason *why);
   /* [setup] It sees all n claims at once, since the stores' layout may depend on them, and makes the site, which lives until
    * unbind.  There are no weights yet. */

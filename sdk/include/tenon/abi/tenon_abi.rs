@@ -12,7 +12,7 @@ pub const fn head(size: usize) -> tenon_head {
     tenon_head { size: size as u32, major: 1, minor: 0 }
 }
 
-pub const TENON_LAYOUT_ATTENTION: &str = "7f668c20a5dbc963";
+pub const TENON_LAYOUT_ATTENTION: &str = "ac5d463a8c59d7c7";
 pub const TENON_LAYOUT_DEVICE: &str = "0c2b211e0d442ded";
 pub const TENON_LAYOUT_DRAFT: &str = "177df5f2318187e0";
 pub const TENON_LAYOUT_GRAMMAR: &str = "7d4c5de3086cdb8e";
@@ -51,12 +51,14 @@ pub struct tenon_attn_call {
     pub kv: *const tenon_kv_view,
     pub pro: *const tenon_chain,
     pub claim: *const tenon_claim,
+    pub only_out_rows: u32,
+    pub reserved: u32,
 }
 unsafe impl Sync for tenon_attn_call {}
 impl tenon_attn_call {
-    pub const NEW: tenon_attn_call = tenon_attn_call { h: head(40), q: 0, out: 0, kv: core::ptr::null(), pro: core::ptr::null(), claim: core::ptr::null() };
+    pub const NEW: tenon_attn_call = tenon_attn_call { h: head(48), q: 0, out: 0, kv: core::ptr::null(), pro: core::ptr::null(), claim: core::ptr::null(), only_out_rows: 0, reserved: 0 };
 }
-const _: () = assert!(core::mem::size_of::<tenon_attn_call>() == 40);
+const _: () = assert!(core::mem::size_of::<tenon_attn_call>() == 48);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_attention {

@@ -107,7 +107,7 @@ struct SixBitFloats {
   static constexpr uint32_t kFirstTwo = 512, kBytes = kFirstTwo + 256;
   static __device__ float value(uint32_t q) { return SmallFloat::value(q); }
 
-  // A lane's codes of a row: four of each of four k-steps.
+  // A lane has these codes of a row: four of each of four k-steps.
   struct Words {
     uint32_t of[3];
   };

@@ -42,9 +42,9 @@ struct GemmCall {
 
 namespace detail {
 
-// A product has these operands in order. Those from kXScales on are there only where Product says so.
+// A product has these operands. From kXScales on kX stands in the place of those that Product does not have.
 struct GemmOperand {
-  enum : uint32_t { kX, kW, kY, kXScales, kWScales, kBias, kAddend };
+  enum : uint32_t { kX, kW, kY, kXScales, kWScales, kBias, kAddend, kCount };
 };
 inline ProductPointers product_pointers(const Product& p, const Launch& l) {
   using Operand = GemmOperand;
@@ -52,11 +52,12 @@ inline ProductPointers product_pointers(const Product& p, const Launch& l) {
   at.x = l.ptr<const void>(Operand::kX);
   at.w = l.ptr<const void>(Operand::kW);
   at.y = l.ptr<void>(Operand::kY);
-  sdk::PresentOperands present(l, Operand::kXScales);
-  at.x_scales = present.take<const float>(p.scaled());
-  at.w_scales = present.take<const float>(p.scaled());
-  at.bias = present.take<const float>(p.biased != 0);
-  at.addend = present.take<const float>(p.addend_stride != 0);
+  if (p.scaled()) {
+    at.x_scales = l.ptr<const float>(Operand::kXScales);
+    at.w_scales = l.ptr<const float>(Operand::kWScales);
+  }
+  if (p.biased != 0) at.bias = l.ptr<const float>(Operand::kBias);
+  if (p.addend_stride != 0) at.addend = l.ptr<const float>(Operand::kAddend);
   at.workspace = l.scratch();
   return at;
 }
@@ -133,15 +134,15 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   p.in = lt_type(from.format);
   p.out = lt_type(to.format);
   p.biased = bias != 0;
-  std::vector<tenon_operand> operands = sdk::operands_by(
-      GemmOperand::kXScales,
-      {{GemmOperand::kX, x, TENON_READ}, {GemmOperand::kW, call.w, TENON_READ}, {GemmOperand::kY, y, TENON_WRITE}});
-  if (x_scales != 0) operands.insert(operands.end(), {{x_scales, TENON_READ}, {w_scales, TENON_READ}});
-  if (bias != 0) operands.push_back({bias, TENON_READ});
-  if (addend != 0) {
-    p.addend_stride = rec.describe(addend).stride[0] / 4;
-    operands.push_back({addend, TENON_READ});
-  }
+  if (addend != 0) p.addend_stride = rec.floats_of_row(addend);
+  using Operand = GemmOperand;
+  const std::vector<tenon_operand> operands = sdk::operands_by(
+      Operand::kCount, {{Operand::kX, x, TENON_READ}, {Operand::kW, call.w, TENON_READ}, {Operand::kY, y, TENON_WRITE}},
+      {x, TENON_READ},
+      {{Operand::kXScales, x_scales, TENON_READ},
+       {Operand::kWScales, w_scales, TENON_READ},
+       {Operand::kBias, bias, TENON_READ},
+       {Operand::kAddend, addend, TENON_READ}});
   sdk::OpSpec spec{.name = call.name, .operands = operands, .chunks = {}, .scratch_bytes = kGemmWorkspaceBytes};
   const auto n = static_cast<double>(call.n), k = static_cast<double>(call.k);
   spec.cost.read[kFixedCost] = static_cast<double>(in_bytes) * n * k;
@@ -151,9 +152,9 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   emit<&gemm>(rec, spec, p, TENON_OP_FOREIGN);
 }
 
-// A product has those from kXScales on only where it needs them.
+// From kXScales on kLive stands in the place of those that a product does not need.
 struct PersistentOperand {
-  enum : uint32_t { kX, kW, kY, kLive, kXScales, kWScales, kBias, kAddend };
+  enum : uint32_t { kX, kW, kY, kLive, kXScales, kWScales, kBias, kAddend, kCount };
 };
 struct PersistentArgs : PersistentGemm {
   uint32_t biased, added;
@@ -165,11 +166,12 @@ inline void persistent_gemm(const PersistentArgs& a, const Launch& l) {
   p.w = l.ptr<const void>(Operand::kW);
   p.y = l.ptr<void>(Operand::kY);
   p.live = l.ptr<const uint32_t>(Operand::kLive);
-  sdk::PresentOperands present(l, Operand::kXScales);
-  p.x_scales = present.take<const float>(a.format == TENON_I8);
-  p.w_scales = present.take<const float>(a.format == TENON_I8);
-  p.bias = present.take<const float>(a.biased != 0);
-  p.addend = present.take<const float>(a.added != 0);
+  if (a.format == TENON_I8) {
+    p.x_scales = l.ptr<const float>(Operand::kXScales);
+    p.w_scales = l.ptr<const float>(Operand::kWScales);
+  }
+  if (a.biased != 0) p.bias = l.ptr<const float>(Operand::kBias);
+  if (a.added != 0) p.addend = l.ptr<const float>(Operand::kAddend);
   run_persistent_gemm(a, p, l);
 }
 
@@ -203,13 +205,16 @@ inline bool record_persistent(sdk::Recorder& rec, const PersistentCall& call, do
   a.blocks = persistent_gemm_blocks(a, least_busy);
   if (a.blocks == 0) return false;
   using Operand = PersistentOperand;
-  std::vector<tenon_operand> operands = sdk::operands_by(Operand::kXScales, {{Operand::kX, call.x, TENON_READ},
-                                                                             {Operand::kW, call.w, TENON_READ},
-                                                                             {Operand::kY, call.y, TENON_WRITE},
-                                                                             {Operand::kLive, call.live, TENON_READ}});
-  for (const tenon_tid t : {call.x_scales, call.w_scales, call.bias, call.addend}) {
-    if (t != 0) operands.push_back({t, TENON_READ});
-  }
+  const std::vector<tenon_operand> operands = sdk::operands_by(Operand::kCount,
+                                                               {{Operand::kX, call.x, TENON_READ},
+                                                                {Operand::kW, call.w, TENON_READ},
+                                                                {Operand::kY, call.y, TENON_WRITE},
+                                                                {Operand::kLive, call.live, TENON_READ}},
+                                                               {call.live, TENON_READ},
+                                                               {{Operand::kXScales, call.x_scales, TENON_READ},
+                                                                {Operand::kWScales, call.w_scales, TENON_READ},
+                                                                {Operand::kBias, call.bias, TENON_READ},
+                                                                {Operand::kAddend, call.addend, TENON_READ}});
   sdk::OpSpec spec{.name = call.name, .operands = operands, .chunks = {}};
   spec.blocks = TENON_BLOCKS_WHOLE;
   const auto n = static_cast<double>(call.n), k = static_cast<double>(x.dim[1]);

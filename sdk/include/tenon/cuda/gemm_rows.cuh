@@ -59,7 +59,7 @@ struct NormRowsArgs {
 __device__ __forceinline__ float block_sum(float value) {
   __shared__ float of_warp[kMostRowThreads / 32];
   value = warp_sum(value);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  if (lane_id() == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0;
   for (uint32_t w = 0; w < blockDim.x / 32; ++w) sum += of_warp[w];
@@ -171,9 +171,9 @@ void with_float_type(tenon_format format, F&& f) {
   }
 }
 
-// Operand kNorm is there if there is a norm.
+// Where there is no norm, kLive stands in the place of kNorm.
 struct NormRowsOperand {
-  enum : uint32_t { kX, kY, kLive, kNorm };
+  enum : uint32_t { kX, kY, kLive, kNorm, kCount };
 };
 inline void norm_rows(const NormRowsArgs& a, const Launch& l) {
   using Operand = NormRowsOperand;
@@ -236,9 +236,9 @@ __global__ void __launch_bounds__(kRowThreads)
   store_pack<Y, V>(y + row * a.y_stride + i, out);
 }
 
-// Operand kBias is there if there is a bias.
+// Where there is no bias, kLive stands in the place of kBias.
 struct SiluMulOperand {
-  enum : uint32_t { kX, kY, kLive, kBias };
+  enum : uint32_t { kX, kY, kLive, kBias, kCount };
 };
 template <class X, class Y>
 void silu_mul_rows_as(const SiluMulArgs& a, const Launch& l) {
@@ -271,18 +271,18 @@ struct NormRowsCall {
 inline void record_norm_rows(sdk::Recorder& rec, const NormRowsCall& c) {
   const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
   const int64_t bytes = tenon_format_block(to.format).bytes;
-  std::vector<tenon_operand> operands =
-      sdk::operands_by(detail::NormRowsOperand::kNorm, {{detail::NormRowsOperand::kX, c.x, TENON_READ},
-                                                        {detail::NormRowsOperand::kY, c.y, TENON_WRITE},
-                                                        {detail::NormRowsOperand::kLive, c.row_live, TENON_READ}});
-  if (c.weight != 0) operands.push_back({c.weight, TENON_READ});
+  using Operand = detail::NormRowsOperand;
+  const std::vector<tenon_operand> operands = sdk::operands_by(
+      Operand::kCount,
+      {{Operand::kX, c.x, TENON_READ}, {Operand::kY, c.y, TENON_WRITE}, {Operand::kLive, c.row_live, TENON_READ}},
+      {c.row_live, TENON_READ}, {{Operand::kNorm, c.weight, TENON_READ}});
   sdk::OpSpec spec{.name = c.weight != 0 ? "norm_rows" : "convert_rows", .operands = operands, .chunks = {}};
   const auto columns = static_cast<double>(from.dim[1]);
   spec.cost.read[kCostPerRow] = 4 * columns;
   spec.cost.written[kCostPerRow] = static_cast<double>(bytes) * columns;
   spec.cost.flops[kCostPerRow] = c.weight != 0 ? 4 * columns : 0;
   emit<&detail::norm_rows>(rec, spec,
-                           detail::NormRowsArgs{from.dim[1], from.stride[0] / 4, to.stride[0] / bytes,
+                           detail::NormRowsArgs{from.dim[1], rec.floats_of_row(c.x), to.stride[0] / bytes,
                                                 static_cast<uint32_t>(from.dim[0]), c.eps, to.format, c.weight != 0});
 }
 
@@ -294,11 +294,11 @@ struct SiluMulCall {
 inline void record_silu_mul_rows(sdk::Recorder& rec, const SiluMulCall& c) {
   const tenon_tensor from = rec.describe(c.x), to = rec.describe(c.y);
   const int64_t in_bytes = tenon_format_block(from.format).bytes, out_bytes = tenon_format_block(to.format).bytes;
-  std::vector<tenon_operand> operands =
-      sdk::operands_by(detail::SiluMulOperand::kBias, {{detail::SiluMulOperand::kX, c.x, TENON_READ},
-                                                       {detail::SiluMulOperand::kY, c.y, TENON_WRITE},
-                                                       {detail::SiluMulOperand::kLive, c.row_live, TENON_READ}});
-  if (c.bias != 0) operands.push_back({c.bias, TENON_READ});
+  using Operand = detail::SiluMulOperand;
+  const std::vector<tenon_operand> operands = sdk::operands_by(
+      Operand::kCount,
+      {{Operand::kX, c.x, TENON_READ}, {Operand::kY, c.y, TENON_WRITE}, {Operand::kLive, c.row_live, TENON_READ}},
+      {c.row_live, TENON_READ}, {{Operand::kBias, c.bias, TENON_READ}});
   sdk::OpSpec spec{.name = "silu_mul_rows", .operands = operands, .chunks = {}};
   const double columns = c.cost_share * static_cast<double>(to.dim[1]);
   spec.cost.read[kCostPerRow] = static_cast<double>(2 * in_bytes) * columns;

@@ -36,46 +36,34 @@ namespace tenon::cuda {
 
 // More than 4 rows take the registers of two blocks. The stages are those of
 // matvec_stages.cuh; the inner loop stands here.
-template <PackedFormat F, int kTiles, int kRowBlocks, bool kShared, bool kRouted = false, bool kPaired = true,
-          bool kDigits = false>
-__global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
+template <PackedFormat F, uint32_t kVariantCode>
+__global__ void __launch_bounds__(kMatvecThreads, detail::MatvecVariant::of(kVariantCode).row_blocks == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
-  using S = detail::MatvecShape<F, kTiles, kRowBlocks, kShared, kRouted, kPaired, kDigits>;
+  using S = detail::MatvecShape<F, detail::MatvecVariant::of(kVariantCode)>;
+  constexpr int kTiles = S::kTiles;
   extern __shared__ __align__(128) uint8_t memory[];
   trigger();
 
   // ---- prime the ring, before the wait ----
   const detail::MatvecBlock<S> block(a, p, memory);
   typename S::Feed feed = block.make_feed();
-  if constexpr (!kRouted) feed.prime(p.weights, a.stages);
+  if constexpr (!S::kRouted) feed.prime(p.weights, a.stages);
   uint8_t* const stage = memory + block.at.x;
   const RowSource source = block.x_source();
   detail::stage_constants<S>(block, source, stage);
   wait();
 
-  // ---- choose the matrices: the step itself may have chosen the experts, so their weights are known only now ----
+  // ---- choose the matrices ----
   const typename S::Rows block_rows(p);
-  const uint8_t* weights = p.weights;
-  const float* scales = p.scales;
-  uint32_t multiplied = block.segments;  // segments of a tile; 0 for rows without an expert
-  if constexpr (kRouted) {
-    const int32_t expert = block_rows.expert(a.experts);
-    if (block_rows[0] >= min(*p.live, a.rows)) return;  // a padding row, or no group of rows
-    if (expert < 0) {
-      multiplied = 0;
-    } else {
-      weights += static_cast<uint32_t>(expert) * (block.tiles * feed.tile_bytes());
-      if constexpr (F::kRowScales) scales += static_cast<uint32_t>(expert) * (block.tiles * kTileRows);
-      feed.prime(weights, a.stages);
-    }
-  }
+  detail::BlockMatrices matrices{p.weights, p.scales, block.segments};
+  if (!detail::choose_matrices<S>(block, block_rows, feed, matrices)) return;
 
   // ---- prepare x: (kRows, k) ----
   auto* partials = reinterpret_cast<float*>(memory + block.at.partials);  // [pair % 2][warp][kOutputs]
   auto* squares = reinterpret_cast<float*>(memory + block.at.squares);    // [warp]
   ShareSums share;
-  const PreparedRows<F> rows(a.k, kRowBlocks, kPaired);
-  const uint8_t* prepared = kRouted && !kShared ? p.prepared + blockIdx.y * rows.bytes() : p.prepared;
+  const PreparedRows<F> rows(a.k, S::kRowBlocks, S::kPaired);
+  const uint8_t* prepared = S::kRouted && !S::kShared ? p.prepared + blockIdx.y * rows.bytes() : p.prepared;
   typename S::X x = detail::prepare_x<S>(block, {source, stage, prepared, rows}, share);
   const detail::LiveOutputs<S> outputs{block_rows, block.last, min(*p.live, a.rows)};
   float factor = 1;  // the norm's, for the thread's output
@@ -83,26 +71,27 @@ __global__ void __launch_bounds__(kMatvecThreads, kRowBlocks == 1 ? 2 : 1)
   for (uint32_t tile = block.first; tile < block.last; tile += kTiles, ++pair) {
     detail::OutputTerms terms;
     if (const typename S::Output o(pair, tile); outputs.has(o)) {
-      terms = detail::load_terms<F>(a, p, scales, o.packed_row, block_rows[o.row]);
-      if (!kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(prepared + rows.factors())[o.row];
+      terms = detail::load_terms<F>(a, p, matrices.scales, o.packed_row, block_rows[o.row]);
+      if (!S::kShared && p.norm != nullptr) factor = reinterpret_cast<const float*>(prepared + rows.factors())[o.row];
     }
     typename S::Sums acc = {};  // multiply: the warp's k of (kTiles * 16 rows of weights, k) x (k, kRows)
-    for (uint32_t s = block.warp; s < multiplied; s += kMatvecWarps) {
+    for (uint32_t s = block.warp; s < matrices.segments; s += kMatvecWarps) {
       x.seek(s);
       uint32_t segment[kTiles] = {feed.front()};  // by tile: addresses in shared memory
       if (kTiles == 2) segment[kTiles - 1] = segment[0] + (kTiles - 1) * F::kSegmentBytes;
       tile + kTiles <= block.last ? F::template multiply<kTiles>(acc, segment, x)
                                   : F::template multiply<1>(acc, segment, x);
       __syncwarp();
-      feed.refill(weights);
+      feed.refill(matrices.weights);
     }
     detail::reduce<S>(block, pair, {partials, squares, prepared, rows}, share, acc);
-    if (kShared && pair == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
+    if (S::kShared && pair == 0 && p.norm != nullptr) factor = norm_factor(squares, a.k, a.eps);
     if (const detail::PairPlaces<S> places(block); places.writes(pair)) {
       const typename S::Output o(pair, tile);
       float sum = detail::sum_of_pair<S>(partials, pair, o);
       places.take(pair);
-      if (kRouted && multiplied == 0) sum = 0;  // there is no expert; formats add the sum of x, which is not 0
+      if (S::kRouted && matrices.segments == 0)
+        sum = 0;  // there is no expert; formats add the sum of x, which is not 0
       detail::write<S>(a, p, o, sum * factor * terms.scale + terms.addend, outputs);
     }
   }
@@ -182,7 +171,8 @@ class Matvec {
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
     if (a.prepared != 0) {
       return with_row_blocks(a, [&]<int kRowBlocks, bool kPaired>() {
-        run<kTiles, kRowBlocks, false, kPaired>(a, p, BlockSize::kLarge, launch);
+        constexpr Variant kVariant{.tiles = kTiles, .row_blocks = kRowBlocks, .shared = false, .paired = kPaired};
+        run<kVariant>(a, p, BlockSize::kLarge, launch);
       });
     }
     if constexpr (kTakesDigits<F>) {
@@ -192,10 +182,14 @@ class Matvec {
   }
 
  private:
+  using Variant = detail::MatvecVariant;
+
   template <bool kDigits>
   static void multiply_one(const MatvecArgs& a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
-    if (in_shared<kTiles>(a, size)) return run<kTiles, 1, true, true, kDigits>(a, p, size, launch);
-    run<1, 1, true, true, kDigits>(a, p, size, launch);
+    constexpr Variant kTogether{.tiles = kTiles, .row_blocks = 1, .shared = true, .digits = kDigits},
+        kOneByOne{.tiles = 1, .row_blocks = 1, .shared = true, .digits = kDigits};
+    if (in_shared<kTiles>(a, size)) return run<kTogether>(a, p, size, launch);
+    run<kOneByOne>(a, p, size, launch);
   }
 
   // A ring of one stage brings nothing while a pair of tiles is multiplied; stages of single tiles often leave less room
@@ -236,10 +230,11 @@ class Matvec {
     return a.rows == 1 && (kOwnTiles == 1 || !kPairNeedsTwoStages || ring >= 2) &&
            ring * kMatvecWarps * kOwnTiles * F::kSegmentBytes >= kLeastRingBytes<kOwnTiles>;
   }
-  template <int kOwnTiles, int kRowBlocks, bool kShared, bool kPaired = true, bool kDigits = false>
+  template <Variant kVariant>
   static void run(MatvecArgs a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
-    a.stages = stages<kOwnTiles, kShared>(a, kShared ? 1 : (kPaired ? 4 : 8) * kRowBlocks, size);
-    launch(&matvec_kernel<F, kOwnTiles, kRowBlocks, kShared, false, kPaired, kDigits>,
+    const uint32_t rows = kVariant.shared ? 1 : (kVariant.paired ? 4 : 8) * kVariant.row_blocks;
+    a.stages = stages<kVariant.tiles, kVariant.shared>(a, rows, size);
+    launch(&matvec_kernel<F, kVariant.code()>,
            {.blocks = {std::min(a.blocks, a.map.tiles())},
             .threads = {kMatvecThreads},
             .shared_bytes = block_bytes(a, size)},

@@ -14,20 +14,20 @@ inline constexpr uint32_t kMatvecRows = 16;  // a product of matvec.cuh has at m
 // keeps this struct, which has no pointers.
 struct MatvecArgs {
   TileMap map;
-  uint32_t k, rows;
+  uint32_t k, rows;           // x has so many columns and rows
   uint32_t blocks;            // the grid has at most so many: the GPU's multiprocessors
   uint32_t stages;            // a warp's ring has at most so many
   uint32_t silu;              // 1: y = silu(first half) * second half; map.halves is 1 then, and there is no addend
   uint32_t prepared;          // 1: x comes from the product's prepare(); several rows need that, and one very long row
   uint32_t most_block_bytes;  // the GPU gives a block at most so many bytes of shared memory
   float eps;                  // RMSNorm's epsilon
-  int64_t x_stride, y_stride, addend_stride;  // from row to row, in elements
+  int64_t x_stride, y_stride, addend_stride;  // a row begins so many elements after the one before
   uint32_t experts;                           // the number of experts of a routed product; else 0
   uint32_t unpaired;                          // 1: x is unpaired (formats.cuh) from 5 rows on, else from 9 on
   uint32_t digits;  // 1: a single row of x is multiplied as digits where the format takes them
   // These are about links between products (tenon/sdk/linked_rows.h). No kernel but tile_gemm.cuh reads them.
   uint32_t x_tiled;   // 1: x is tiled, as the product before left it
-  uint32_t x_normed;  // 1: and it was left for the norm
+  uint32_t x_normed;  // 1: x is tiled, and the product before left it for the norm
   Tiled y_tiled;      // y is left like this for the product after
   Tiled normed;       // beside y, rows for the norm after it are left like this
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tenon/cuda/matvec_block.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda::detail {
 
@@ -18,16 +19,39 @@ struct OneRow<F, true> {
   using Sink = SharedDigitSink<F>;
 };
 
-// A kernel is compiled for these.
-template <PackedFormat F, int kTilesTogether, int kBlocksOfRows, bool kInShared, bool kIsRouted, bool kInPairs,
-          bool kInDigits>
+// A kernel is compiled for a format and these choices, which matvec.cuh explains.
+struct MatvecVariant {
+  int tiles;            // a warp multiplies so many together
+  int row_blocks;       // x has so many; 1 if it is shared
+  bool shared;          // x is one row, which lies in shared memory; else x was prepared before
+  bool routed = false;  // the rows have experts
+  bool paired = true;   // x is paired, else unpaired
+  bool digits = false;  // x is digits; it is shared then
+
+  // A kernel has the choices as a number, since nvcc compiles no kernel whose template argument is a struct.
+  constexpr uint32_t code() const {
+    return static_cast<uint32_t>(tiles) | static_cast<uint32_t>(row_blocks) << 8 | uint32_t{shared} << 16 |
+           uint32_t{routed} << 17 | uint32_t{paired} << 18 | uint32_t{digits} << 19;
+  }
+  static constexpr MatvecVariant of(uint32_t code) {
+    const auto is_set = [&](uint32_t bit) { return (code >> bit & 1) != 0; };
+    return {.tiles = static_cast<int>(code & 0xff),
+            .row_blocks = static_cast<int>(code >> 8 & 0xff),
+            .shared = is_set(16),
+            .routed = is_set(17),
+            .paired = is_set(18),
+            .digits = is_set(19)};
+  }
+};
+template <PackedFormat F, MatvecVariant kVariant>
 struct MatvecShape {
   using Format = F;
-  using Row = OneRow<F, kInDigits>;
-  using X = std::conditional_t<kInShared, typename Row::X, GlobalRows<F, kBlocksOfRows, kInPairs>>;
-  static_assert(Multiplies<F, X, kTilesTogether, kBlocksOfRows>);
-  static constexpr int kTiles = kTilesTogether, kRowBlocks = kBlocksOfRows;
-  static constexpr bool kShared = kInShared, kRouted = kIsRouted, kPaired = kInPairs, kDigits = kInDigits;
+  using Row = OneRow<F, kVariant.digits>;
+  using X = std::conditional_t<kVariant.shared, typename Row::X, GlobalRows<F, kVariant.row_blocks, kVariant.paired>>;
+  static_assert(Multiplies<F, X, kVariant.tiles, kVariant.row_blocks>);
+  static constexpr int kTiles = kVariant.tiles, kRowBlocks = kVariant.row_blocks;
+  static constexpr bool kShared = kVariant.shared, kRouted = kVariant.routed, kPaired = kVariant.paired,
+                        kDigits = kVariant.digits;
   static constexpr uint32_t kRows = X::kRows;                       // rows of x
   static constexpr uint32_t kOutputs = kTiles * kTileRows * kRows;  // a tile pair has so many
   using Ring = WarpRing<F::kSegmentBytes, kTiles>;
@@ -54,7 +78,7 @@ struct MatvecBlock {
       : a(args),
         p(pointers),
         memory(shared),
-        warp(__shfl_sync(~0U, threadIdx.x / 32, 0)),
+        warp(warp_id()),
         lane(lane_id()),
         segments(segments_of<typename S::Format>(args.k)),
         tiles(args.map.tiles()),
@@ -126,7 +150,35 @@ __device__ __forceinline__ void stage_constants(const MatvecBlock<S>& b, const R
   }
 }
 
-// x is prepared here.
+// A block multiplies x by these.
+struct BlockMatrices {
+  const uint8_t* weights;
+  const float* scales;  // one a packed row; nullptr where the format has none
+  uint32_t segments;    // segments of a tile that are multiplied; 0 for rows without an expert
+};
+// After the wait: if the product is routed, `matrices` become those of the expert of the block's rows, and the ring is
+// primed with them; the step itself may have chosen the experts, so their weights are known only now. Returns false if
+// the block has no rows: its row is padding, or there are fewer groups of rows.
+template <class S>
+__device__ __forceinline__ bool choose_matrices(const MatvecBlock<S>& b, const typename S::Rows& rows,
+                                                typename S::Feed& feed, BlockMatrices& matrices) {
+  if constexpr (S::kRouted) {
+    const int32_t expert = rows.expert(b.a.experts);
+    if (rows[0] >= min(*b.p.live, b.a.rows)) return false;
+    if (expert < 0) {
+      matrices.segments = 0;
+    } else {
+      matrices.weights += static_cast<uint32_t>(expert) * (b.tiles * feed.tile_bytes());
+      if constexpr (S::Format::kRowScales) {
+        matrices.scales += static_cast<uint32_t>(expert) * (b.tiles * kTileRows);
+      }
+      feed.prime(matrices.weights, b.a.stages);
+    }
+  }
+  return true;
+}
+
+// x is prepared from this, or is this if it was prepared before.
 template <class S>
 struct XToPrepare {
   const RowSource& source;
@@ -148,7 +200,7 @@ __device__ __forceinline__ typename S::X prepare_x(const MatvecBlock<S>& b, cons
   }
 }
 
-// The 16 warps' sums meet here.
+// The 16 warps leave their sums here, and find here what they need to finish them.
 template <class S>
 struct Reduction {
   float* partials;          // [pair % 2][warp][tile of the pair][row][16 rows of the tile], in shared memory

@@ -31,42 +31,57 @@ concept PackedProduct = requires(const MatvecArgs& a, const MatvecPointers& p, c
 struct PackedArgs : MatvecArgs {
   uint32_t has_norm, has_bias, has_addend, padding;
 };
-// A product has these operands in order. x is as it is or prepared. From kScales on they are there only where the
-// format, the site or the claimed chains have them; kRouting has the rows' experts or, of prepared rows, their groups.
+// A product has these operands. x is as it is or prepared. kRouting has the rows' experts or, of prepared rows, their
+// groups. From kScales on kLive stands in the place of those that the format, the site or the claimed chains do not have.
 struct PackedOperand {
-  enum : uint32_t { kY, kX, kLive, kWeights, kScales, kRouting, kNorm, kBias, kAddend, kNormed, kNormedWeights };
+  enum : uint32_t {
+    kY,
+    kX,
+    kLive,
+    kWeights,
+    kScales,
+    kRouting,
+    kNorm,
+    kBias,
+    kAddend,
+    kNormed,
+    kNormedWeights,
+    kCount
+  };
 };
-// These are the operands of the op that prepares x, in order. kRouting and kNorm are there as in the product.
+// The op that prepares x has these. kRouting and kNorm are those of the product.
 struct PrepareOperand {
-  enum : uint32_t { kPrepared, kX, kLive, kRouting, kNorm };
+  enum : uint32_t { kPrepared, kX, kLive, kRouting, kNorm, kCount };
 };
 
 template <PackedFormat F>
 MatvecPointers packed_pointers(const PackedArgs& a, const Launch& launch) {
+  using Operand = PackedOperand;
   MatvecPointers p{};
-  p.y = launch.ptr<float>(PackedOperand::kY);
-  p.x = launch.ptr<const float>(PackedOperand::kX);
-  if (a.prepared != 0) p.prepared = launch.ptr<uint8_t>(PackedOperand::kX);
-  p.live = launch.ptr<const uint32_t>(PackedOperand::kLive);
-  p.weights = launch.ptr<const uint8_t>(PackedOperand::kWeights);
-  sdk::PresentOperands present(launch, PackedOperand::kScales);
-  p.scales = present.take<const float>(F::kRowScales);
-  p.routing = present.take<const int32_t>(a.experts != 0);
-  p.norm = present.take<const float>(a.has_norm != 0);
-  p.bias = present.take<const float>(a.has_bias != 0);
-  p.addend = present.take<const float>(a.has_addend != 0);
-  p.normed = present.take<uint8_t>(a.normed != Tiled::kNo);
-  p.normed_weights = present.take<const float>(a.normed != Tiled::kNo);
+  p.y = launch.ptr<float>(Operand::kY);
+  p.x = launch.ptr<const float>(Operand::kX);
+  if (a.prepared != 0) p.prepared = launch.ptr<uint8_t>(Operand::kX);
+  p.live = launch.ptr<const uint32_t>(Operand::kLive);
+  p.weights = launch.ptr<const uint8_t>(Operand::kWeights);
+  if (F::kRowScales) p.scales = launch.ptr<const float>(Operand::kScales);
+  if (a.experts != 0) p.routing = launch.ptr<const int32_t>(Operand::kRouting);
+  if (a.has_norm != 0) p.norm = launch.ptr<const float>(Operand::kNorm);
+  if (a.has_bias != 0) p.bias = launch.ptr<const float>(Operand::kBias);
+  if (a.has_addend != 0) p.addend = launch.ptr<const float>(Operand::kAddend);
+  if (a.normed != Tiled::kNo) {
+    p.normed = launch.ptr<uint8_t>(Operand::kNormed);
+    p.normed_weights = launch.ptr<const float>(Operand::kNormedWeights);
+  }
   return p;
 }
 inline MatvecPointers prepare_pointers(const PackedArgs& a, const Launch& launch) {
+  using Operand = PrepareOperand;
   MatvecPointers p{};
-  p.prepared = launch.ptr<uint8_t>(PrepareOperand::kPrepared);
-  p.x = launch.ptr<const float>(PrepareOperand::kX);
-  p.live = launch.ptr<const uint32_t>(PrepareOperand::kLive);
-  sdk::PresentOperands present(launch, PrepareOperand::kRouting);
-  p.routing = present.take<const int32_t>(a.experts != 0);
-  p.norm = present.take<const float>(a.has_norm != 0);
+  p.prepared = launch.ptr<uint8_t>(Operand::kPrepared);
+  p.x = launch.ptr<const float>(Operand::kX);
+  p.live = launch.ptr<const uint32_t>(Operand::kLive);
+  if (a.experts != 0) p.routing = launch.ptr<const int32_t>(Operand::kRouting);
+  if (a.has_norm != 0) p.norm = launch.ptr<const float>(Operand::kNorm);
   return p;
 }
 

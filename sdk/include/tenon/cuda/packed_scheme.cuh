@@ -158,12 +158,15 @@ class PackedScheme : public sdk::Quantization<T> {
                        .rows = static_cast<uint32_t>(out.dim[0]),
                        .matrix_rows = site.rows[0],
                        .first_column = 0,
-                       .y_stride = out.stride[0] / kFloatBytes};
-    std::vector<tenon_operand> operands =
-        sdk::operands_by(LookupOperand::kWeights, {{LookupOperand::kY, y, TENON_WRITE},
-                                                   {LookupOperand::kIndex, index, TENON_READ},
-                                                   {LookupOperand::kLive, rec.step(TENON_STEP_LIVE), TENON_READ}});
-    for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({store[i], TENON_READ});
+                       .y_stride = rec.floats_of_row(y)};
+    using Operand = LookupOperand;
+    const std::vector<tenon_operand> operands =
+        sdk::operands_by(Operand::kCount,
+                         {{Operand::kY, y, TENON_WRITE},
+                          {Operand::kIndex, index, TENON_READ},
+                          {Operand::kLive, rec.step(TENON_STEP_LIVE), TENON_READ},
+                          {Operand::kWeights, store[0], TENON_READ}},
+                         {store[0], TENON_READ}, {{Operand::kScales, site.scale_store(store), TENON_READ}});
     sdk::OpSpec spec{.name = "rows", .operands = operands, .chunks = {}};
     spec.cost.read[kCostPerRow] = static_cast<double>(site.weight_bytes) / (site.map.tiles() * kTileRows);
     spec.cost.written[kCostPerRow] = 4.0 * site.k;
@@ -276,28 +279,34 @@ class PackedScheme : public sdk::Quantization<T> {
     if ((site.experts != 0) != (call.expert != 0)) {
       throw sdk::Failed("a routed site needs the rows' experts, and no other takes them");
     }
-    // Operands that not every product has follow in the order of PackedOperand.
-    std::vector<tenon_operand> operands = sdk::operands_by(
-        PackedOperand::kWeights,
-        {{PackedOperand::kY, call.y, TENON_WRITE},
-         {PackedOperand::kX, call.x, TENON_READ},
-         {PackedOperand::kLive, call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ}});
-    for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({call.store[i], TENON_READ});
-    if (site.experts != 0) operands.push_back({call.expert, TENON_READ});
     PackedArgs a = packed_args(site, rows);
     const tenon_tensor x = rec.describe(call.x), y = rec.describe(call.y);
-    a.x_stride = x.stride[0] / kFloatBytes;
-    a.y_stride = y.stride[0] / kFloatBytes;
+    a.x_stride = rec.floats_of_row(call.x);
+    a.y_stride = rec.floats_of_row(call.y);
     a.x_tiled = sdk::is_tiled(x) ? 1 : 0;
     a.x_normed = sdk::is_normed(x) ? 1 : 0;
     a.y_tiled = order_of(y);
-    take_chains(site, call, a, operands, rec);
+    const ClaimedTensors claimed = take_chains(site, call, a, rec);
     if (call.normed != 0) {
       if (a.silu != 0) throw sdk::Failed("rows for a norm are left beside what silu makes");
       a.normed = order_of(rec.describe(call.normed));
-      operands.push_back({call.normed, TENON_WRITE});
-      operands.push_back({sdk::RmsNormOp(*call.norm).weight, TENON_READ});
     }
+    const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
+    using Operand = PackedOperand;
+    std::vector<tenon_operand> operands = sdk::operands_by(
+        Operand::kCount,
+        {{Operand::kY, call.y, TENON_WRITE},
+         {Operand::kX, call.x, TENON_READ},
+         {Operand::kLive, live, TENON_READ},
+         {Operand::kWeights, call.store[0], TENON_READ}},
+        {live, TENON_READ},
+        {{Operand::kScales, site.scale_store(call.store), TENON_READ},
+         {Operand::kRouting, call.expert, TENON_READ},
+         {Operand::kNorm, claimed.norm, TENON_READ},
+         {Operand::kBias, claimed.bias, TENON_READ},
+         {Operand::kAddend, claimed.addend, TENON_READ},
+         {Operand::kNormed, call.normed, TENON_WRITE},
+         {Operand::kNormedWeights, call.normed != 0 ? sdk::RmsNormOp(*call.norm).weight : 0, TENON_READ}});
     // Drafts and prompts keep every bit of a row for longer.
     a.unpaired = rec.bounds().rows_per_seq == 1 && rows > kSteadySequences && a.experts == 0 ? 1 : 0;
     // Where no program has several rows whose tokens are wanted, none has to have the bits of a single row. Routed
@@ -328,40 +337,45 @@ class PackedScheme : public sdk::Quantization<T> {
     a.most_block_bytes = most_block_bytes_;
     return a;
   }
-  // Puts the claimed ops before and after the product into its arguments and operands.
-  static void take_chains(const Site& site, const tenon_linear_call& call, PackedArgs& a,
-                          std::vector<tenon_operand>& operands, sdk::Recorder& rec) {
+  // The claimed ops read these; one that is not there is 0.
+  struct ClaimedTensors {
+    tenon_tid norm = 0, bias = 0, addend = 0;
+  };
+  // Puts the claimed ops before and after the product into its arguments, and returns what they read.
+  static ClaimedTensors take_chains(const Site& site, const tenon_linear_call& call, PackedArgs& a,
+                                    sdk::Recorder& rec) {
     const std::vector<tenon_fop> pro = sdk::ops_of(call.pro), epi = sdk::ops_of(call.epi);
     if (pro.size() > 1 || (!pro.empty() && pro[0].id != TENON_F_RMSNORM) ||
         detail::taken_of(epi, site.map.halves != 0) != epi.size()) {
       throw sdk::Failed("ops around the product that were not claimed when the site was bound");
     }
+    ClaimedTensors claimed;
     if (!pro.empty()) {
       const sdk::RmsNormOp norm(pro[0]);
       a.has_norm = 1;
       a.eps = norm.eps;
-      operands.push_back({norm.weight, TENON_READ});
+      claimed.norm = norm.weight;
     }
     for (const tenon_fop& op : epi) {
       if (op.id == TENON_F_SILU_MUL) {
         a.silu = 1;
-        continue;
-      }
-      operands.push_back({sdk::AddOp(op).addend, TENON_READ});
-      if (op.id == TENON_F_BIAS) {
+      } else if (op.id == TENON_F_BIAS) {
         a.has_bias = 1;
+        claimed.bias = sdk::AddOp(op).addend;
       } else {
         a.has_addend = 1;
-        a.addend_stride = rec.describe(sdk::AddOp(op).addend).stride[0] / kFloatBytes;
+        claimed.addend = sdk::AddOp(op).addend;
+        a.addend_stride = rec.floats_of_row(claimed.addend);
       }
     }
+    return claimed;
   }
 
   // If x has to be prepared, that is an op of its own: its blocks are small, the product's large.
   template <PackedFormat F, PackedProduct Product, auto Multiply, auto Prepare>
   static void emit_product(const Site& site, PackedArgs& a, std::vector<tenon_operand>& operands, sdk::Recorder& rec) {
     const uint32_t classes = Product::direct_classes(a);
-    if (classes == 0 && a.x_tiled == 0) record_prepare<Product, Prepare>(site, a, operands, rec);
+    if (classes == 0 && a.x_tiled == 0) record_prepare<Product, Prepare>(a, operands, rec);
     if (a.x_tiled != 0) a.prepared = 1;
     sdk::OpSpec spec{.name = Product::kName, .operands = operands, .chunks = {}};
     spec.blocks = classes == 0 ? Product::prepared_classes(a) : classes;
@@ -389,28 +403,26 @@ class PackedScheme : public sdk::Quantization<T> {
   // Emits the op that prepares x for a product. The product then reads what that has made, and a routed one the
   // groups of its rows instead of their experts.
   template <PackedProduct Product, auto Prepare>
-  static void record_prepare(const Site& site, PackedArgs& a, std::vector<tenon_operand>& product, sdk::Recorder& rec) {
-    const size_t routing = PackedOperand::kWeights + site.stores;  // where kRouting stands, or what there is after it
+  static void record_prepare(PackedArgs& a, std::vector<tenon_operand>& product, sdk::Recorder& rec) {
     if (a.experts != 0) {
       const GroupRowsArgs grouping{a.rows, a.experts, ExpertGroups::most(a.rows, a.experts)};
       const tenon_tid groups = rec.temp(sdk::tensor(TENON_I32, {grouping.groups, ExpertGroups::kWords}));
       tenon_operand operands[GroupRowsOperand::kCount];
       operands[GroupRowsOperand::kGroups] = {groups, TENON_WRITE};
-      operands[GroupRowsOperand::kExperts] = product[routing];
+      operands[GroupRowsOperand::kExperts] = product[PackedOperand::kRouting];
       operands[GroupRowsOperand::kLive] = product[PackedOperand::kLive];
       emit<&run_group_rows>(rec, {.name = "group_rows", .operands = operands, .chunks = {}}, grouping);
-      product[routing].tensor = groups;
+      product[PackedOperand::kRouting].tensor = groups;
     }
     a.prepared = 1;
     const uint64_t bytes = Product::prepared_bytes(a);
     const tenon_tid prepared = rec.temp(sdk::tensor(TENON_U8, {static_cast<int64_t>(bytes)}));
-    std::vector<tenon_operand> operands(PrepareOperand::kRouting);
+    tenon_operand operands[PrepareOperand::kCount];
     operands[PrepareOperand::kPrepared] = {prepared, TENON_WRITE};
     operands[PrepareOperand::kX] = product[PackedOperand::kX];
     operands[PrepareOperand::kLive] = product[PackedOperand::kLive];
-    // Routing and norm, if they are there, follow each other in the product, too.
-    const size_t given = (a.experts != 0 ? 1 : 0) + (a.has_norm != 0 ? 1 : 0);
-    for (size_t i = 0; i < given; ++i) operands.push_back(product[routing + i]);
+    operands[PrepareOperand::kRouting] = product[PackedOperand::kRouting];
+    operands[PrepareOperand::kNorm] = product[PackedOperand::kNorm];
     sdk::OpSpec spec{.name = "prepare", .operands = operands, .chunks = {}};
     spec.cost.read[kCostPerRow] = kFloatBytes * static_cast<double>(a.k);
     spec.cost.written[kCostPerRow] = static_cast<double>(bytes) / a.rows;
@@ -437,9 +449,10 @@ class PackedScheme : public sdk::Quantization<T> {
   template <PackedFormat F>
   static tenon_tid record_unpack(const Site& site, const tenon_linear_call& call, sdk::Recorder& rec) {
     const tenon_tid plain = rec.temp(sdk::tensor(kPlainFormat<F>, {site.map.columns, site.k}));
-    // These are in the order of UnpackOperand.
-    std::vector<tenon_operand> operands = {{plain, TENON_WRITE}};
-    for (uint32_t i = 0; i < site.stores; ++i) operands.push_back({call.store[i], TENON_READ});
+    using Operand = UnpackOperand;
+    const std::vector<tenon_operand> operands = sdk::operands_by(
+        Operand::kCount, {{Operand::kTo, plain, TENON_WRITE}, {Operand::kWeights, call.store[0], TENON_READ}},
+        {call.store[0], TENON_READ}, {{Operand::kScales, site.scale_store(call.store), TENON_READ}});
     sdk::OpSpec spec{.name = "unpack", .operands = operands, .chunks = {}};
     spec.cost.read[kFixedCost] = static_cast<double>(site.weight_bytes);
     spec.cost.written[kFixedCost] = static_cast<double>(plain_bytes(site));

@@ -27,6 +27,8 @@ struct PackedSite {
 
   tenon_format source_of(const tenon_rows& src) const { return source[src.mat % rows.size()]; }
   uint32_t expert_of(const tenon_rows& src) const { return src.mat / static_cast<uint32_t>(rows.size()); }
+  // Returns the store that has the rows' scales, of those of the site; 0 if they have none.
+  tenon_tid scale_store(const tenon_tid* store) const { return stores == 2 ? store[1] : 0; }
   // Returns the first scale of the rows' expert in a store of scales.
   float* scales(void* store, const tenon_rows& src) const {
     return static_cast<float*>(store) + size_t{expert_of(src)} * map.tiles() * kTileRows;

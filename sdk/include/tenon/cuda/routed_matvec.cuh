@@ -39,13 +39,17 @@ class RoutedMatvec {
            a, p);
   }
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
-    if (a.prepared != 0) return run<kTiles, kRowBlocks, false>(a, p, BlockSize::kLarge, launch);
-    if (Dense::template in_shared<kTiles>(one_row(a), size)) return run<kTiles, 1, true>(a, p, size, launch);
-    run<1, 1, true>(a, p, size, launch);
+    constexpr Variant kPrepared{.tiles = kTiles, .row_blocks = kRowBlocks, .shared = false, .routed = true},
+        kTogether{.tiles = kTiles, .row_blocks = 1, .shared = true, .routed = true},
+        kOneByOne{.tiles = 1, .row_blocks = 1, .shared = true, .routed = true};
+    if (a.prepared != 0) return run<kPrepared>(a, p, BlockSize::kLarge, launch);
+    if (Dense::template in_shared<kTiles>(one_row(a), size)) return run<kTogether>(a, p, size, launch);
+    run<kOneByOne>(a, p, size, launch);
   }
   static uint32_t groups(const MatvecArgs& a) { return ExpertGroups::most(a.rows, a.experts); }
 
  private:
+  using Variant = detail::MatvecVariant;
   static constexpr int kRowBlocks = ExpertGroups::kRows / 4;
 
   static MatvecArgs one_row(MatvecArgs a) {
@@ -57,12 +61,13 @@ class RoutedMatvec {
   // Example: 512 rows of 2 of 8 experts have room for 73 groups, of which some 68 have rows: one block each
   // would leave 64 of 132 multiprocessors empty.
   static constexpr uint32_t kTurns = 4;
-  template <int kOwnTiles, int kOwnRowBlocks, bool kShared>
+  template <Variant kVariant>
   static void run(MatvecArgs a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
+    constexpr bool kShared = kVariant.shared;
     const uint32_t sharers = kShared ? a.rows : groups(a);
     const uint32_t blocks = kShared ? a.blocks / sharers : (kTurns * a.blocks + sharers - 1) / sharers;
-    a.stages = Dense::template stages<kOwnTiles, kShared>(a, kShared ? 1 : 4 * kOwnRowBlocks, size);
-    launch(&matvec_kernel<F, kOwnTiles, kOwnRowBlocks, kShared, true>,
+    a.stages = Dense::template stages<kVariant.tiles, kShared>(a, kShared ? 1 : 4 * kVariant.row_blocks, size);
+    launch(&matvec_kernel<F, kVariant.code()>,
            {.blocks = {std::clamp(blocks, 1U, a.map.tiles()), sharers},
             .threads = {kMatvecThreads},
             .shared_bytes = Dense::block_bytes(a, size)},

@@ -101,8 +101,8 @@ void record_rows(const SmallOp& spec, const tenon_fop& op, tenon_tid x, tenon_ti
   SmallOpArgs a{};
   a.columns = from.dim[1];
   a.y_columns = to.dim[1];
-  a.x_stride = from.stride[0] / 4;
-  a.y_stride = to.stride[0] / 4;
+  a.x_stride = rec.floats_of_row(x);
+  a.y_stride = rec.floats_of_row(y);
   a.rows = static_cast<uint32_t>(from.dim[0]);
   std::copy(std::begin(op.f), std::end(op.f), a.f);
   std::copy(std::begin(op.i), std::end(op.i), a.i);
@@ -113,7 +113,7 @@ void record_rows(const SmallOp& spec, const tenon_fop& op, tenon_tid x, tenon_ti
                         {SmallOpOperand::kLive, op.live != 0 ? op.live : rec.step(TENON_STEP_LIVE), TENON_READ}});
   for (const tenon_tid t : op.t) {
     if (t == 0) continue;
-    if (spec.has_rows) a.stride[a.tensors] = rec.describe(t).stride[0] / 4;
+    if (spec.has_rows) a.stride[a.tensors] = rec.floats_of_row(t);
     operands.push_back({t, TENON_READ});
     ++a.tensors;
   }
@@ -136,7 +136,7 @@ void record_elements(const SmallOp& spec, const tenon_fop& op, tenon_tid x, teno
 __device__ inline float block_sum(float value) {
   __shared__ float of_warp[kSmallOpThreads / 32];
   value = warp_sum(value);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = value;
+  if (lane_id() == 0) of_warp[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0;
   for (uint32_t w = 0; w < blockDim.x / 32; ++w) sum += of_warp[w];

@@ -28,6 +28,7 @@
 #include <string_view>
 
 #include "tenon/cuda/tile_gemm_finish.cuh"
+#include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 
@@ -53,9 +54,9 @@ class PanelSums {
       : b_(b),
         numbers_(b, numbers),
         shared_(numbers),
-        warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // the compiler knows that it is the same in all lanes
+        warp_(warp_id()),
         rows_before_(b.band * N),
-        x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kPair)),
+        x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kClusterBlocks)),
         x_described_(warpgroup::describe(b.base + Block::Layout::kX, kCoresOf8)) {
     if constexpr (Shape::kRehearses) clear();
   }
@@ -73,7 +74,7 @@ class PanelSums {
   }
   // Multiplies what the pair has of the panel that stage s is in; returns the stage after.
   __device__ __forceinline__ uint32_t multiply(uint32_t s) {
-    const uint32_t end = min(b_.last, (s / b_.a_panel + 1) * b_.a_panel);
+    const uint32_t end = min(b_.last, (s / b_.stages_of_panel + 1) * b_.stages_of_panel);
     clear();
     // The turns of kAtOnce stages are as many as there are sets of fragments, or a multiple.
     constexpr uint32_t kAtOnce = 1 + Block::kTurns % 2;
@@ -97,7 +98,7 @@ class PanelSums {
   // Adds what others have left.
   __device__ __forceinline__ void gather(uint32_t panel) {
     uint32_t after = b_.pair + 1;
-    while (after < b_.pairs && b_.shares.begin(after) < (panel + 1) * b_.a_panel) ++after;
+    while (after < b_.pairs && b_.shares.begin(after) < (panel + 1) * b_.stages_of_panel) ++after;
     if (after == b_.pair + 1) return;
     for (uint32_t next = b_.pair + 1 + threadIdx.x; next < after; next += Shape::kMultiplying) {
       uint32_t* flag = b_.p.flags + b_.block_of(next) * kMostTeam;
@@ -236,7 +237,7 @@ class PanelSums {
     warpgroup::wait<1>();
     release_x();
     under_way_ = stage;
-    releases_ = lane_id() < kPair;
+    releases_ = lane_id() < kClusterBlocks;
     x_.advance();
   }
 
@@ -266,7 +267,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
   trigger();
   make_table<F>();
   const detail::TileGemmBlock<F, N> block(a, p, bands, kTeams, memory);  // waits for all threads of the pair
-  const uint32_t warp = __shfl_sync(~0U, threadIdx.x / 32, 0);
+  const uint32_t warp = warp_id();
   using Shape = detail::TileGemmShape<N>;
   if (warp >= detail::kPanelTiles) {
     if constexpr (Shape::kMovesRegisters) warpgroup::keep_registers<Shape::kKept>();
@@ -284,8 +285,8 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
     for (uint32_t s = block.first; rehearses != 0 || s < block.last;) {
       // The compiler may not know which turn is the rehearsal, for which it would make instructions of its own.
       if constexpr (Shape::kRehearses) asm volatile("" : "+r"(rehearses));
-      const uint32_t panel = s / block.a_panel;
-      const bool finishes = kTeams || s % block.a_panel == 0;
+      const uint32_t panel = s / block.stages_of_panel;
+      const bool finishes = kTeams || s % block.stages_of_panel == 0;
       if (rehearses == 0) {
         s = sums.multiply(s);
         if (finishes) sums.find_numbers();
@@ -371,7 +372,7 @@ class TileGemm {
              {.blocks = {grid(a)},
               .threads = {detail::TileGemmShape<N>::kThreads},
               .shared_bytes = detail::TileGemmLayout<F, N>::kBytes,
-              .cluster = {detail::kPair}},
+              .cluster = {detail::kClusterBlocks}},
              a, all, bands(a));
     });
   }
@@ -383,7 +384,7 @@ class TileGemm {
   // pairs of a panel leave to each other is half.
   static uint32_t bands(const MatvecArgs& a) {
     if (a.rows > kTileGemmBand) return (a.rows + kTileGemmBand - 1) / kTileGemmBand;
-    return a.rows > kTileGemmBand / 2 && panels(a) < a.blocks / detail::kPair ? 2 : 1;
+    return a.rows > kTileGemmBand / 2 && panels(a) < a.blocks / detail::kClusterBlocks ? 2 : 1;
   }
   // Calls f with how many rows a band has.
   template <class Fn>
@@ -402,7 +403,7 @@ class TileGemm {
     return with_rows(a, [&]<int N>() { return detail::prepared_halves<F>(a.k, N, bands(a)); });
   }
   // The blocks of the bands lie side by side, so that weights come from memory once and from L2 then.
-  static uint32_t side_by_side(const MatvecArgs& a) { return detail::kPair * bands(a); }
+  static uint32_t side_by_side(const MatvecArgs& a) { return detail::kClusterBlocks * bands(a); }
   static uint32_t pairs(const MatvecArgs& a) {
     return std::min(a.blocks / side_by_side(a), panels(a) * detail::stages_of<F>(a.k));
   }

@@ -22,8 +22,9 @@ struct TileGemmPointers : MatvecPointers {
 namespace detail {
 
 inline constexpr uint32_t kWeightFillers = 3;  // so many warps fill the ring of weights
-inline constexpr uint32_t kPair = 2, kPanelTiles = 8;
-inline constexpr uint32_t kMostTeam = 8;  // at most so many pairs are a team
+inline constexpr uint32_t kClusterBlocks = 2;  // a pair of blocks: they are a cluster
+inline constexpr uint32_t kPanelTiles = 8;     // a block multiplies so many tiles of a panel
+inline constexpr uint32_t kMostTeam = 8;       // at most so many pairs are a team
 // Says whether teams multiply bands of n rows. The end of a product of fewer rows is hidden by the next one, whose
 // blocks ask for their weights meanwhile; one of more rows has as many panels as pairs.
 constexpr bool has_teams(uint32_t n) {
@@ -32,7 +33,7 @@ constexpr bool has_teams(uint32_t n) {
 
 // Returns how many panels so many tiles are; a pair of blocks multiplies a panel together.
 __host__ __device__ inline uint32_t panels_of(uint32_t tiles) {
-  constexpr uint32_t kTiles = kPair * kPanelTiles;
+  constexpr uint32_t kTiles = kClusterBlocks * kPanelTiles;
   return (tiles + kTiles - 1) / kTiles;
 }
 
@@ -122,30 +123,38 @@ struct RingBarriers {
 
 // This walks through the stages of all panels.
 struct StageWalk {
-  uint32_t a_panel, panel, stage;  // stages of a panel; which panel, which of its stages
-  __device__ StageWalk(uint32_t s, uint32_t stages_a_panel)
-      : a_panel(stages_a_panel), panel(s / a_panel), stage(s % a_panel) {}
+  uint32_t stages_of_panel;  // a panel has so many
+  uint32_t panel, stage;     // which panel, which of its stages
+  __device__ StageWalk(uint32_t number, uint32_t a_panel_has)
+      : stages_of_panel(a_panel_has), panel(number / stages_of_panel), stage(number % stages_of_panel) {}
   __device__ __forceinline__ void advance() {
-    if (++stage < a_panel) return;
+    if (++stage < stages_of_panel) return;
     stage = 0;
     ++panel;
   }
 };
 
 // Returns how large teams of so many pairs may be. 0: there are more panels than pairs.
-__host__ __device__ inline uint32_t most_team(uint32_t panels, uint32_t a_panel, uint32_t pairs) {
-  const uint32_t all = pairs / panels, most = a_panel < kMostTeam ? a_panel : kMostTeam;
+__host__ __device__ inline uint32_t most_team(uint32_t panels, uint32_t stages_of_panel, uint32_t pairs) {
+  const uint32_t all = pairs / panels, most = stages_of_panel < kMostTeam ? stages_of_panel : kMostTeam;
   return all < most ? all : most;
 }
 // The stages of all panels, in order, are shared out among pairs, or those of each panel among the pairs of a team.
 struct StageShares {
-  uint32_t team, all_a_panel;  // 1: there are no teams, and a pair may share two panels; stages of a panel
-  uint32_t a_pair, longer;     // so many of the first pairs have one more
-  __device__ StageShares(uint32_t panels, uint32_t a_panel, uint32_t pairs, uint32_t pairs_a_team)
-      : team(pairs_a_team), all_a_panel(a_panel), a_pair(panels * a_panel / pairs), longer(panels * a_panel % pairs) {}
+  uint32_t pairs_of_team;    // 1: there are no teams, and a pair may share two panels
+  uint32_t stages_of_panel;  // a panel has so many
+  uint32_t stages_of_pair;   // a pair has so many
+  uint32_t longer;           // so many of the first pairs have one more
+  __device__ StageShares(uint32_t panels, uint32_t a_panel_has, uint32_t pairs, uint32_t a_team_has)
+      : pairs_of_team(a_team_has),
+        stages_of_panel(a_panel_has),
+        stages_of_pair(panels * stages_of_panel / pairs),
+        longer(panels * stages_of_panel % pairs) {}
   __device__ __forceinline__ uint32_t begin(uint32_t pair) const {
-    if (team > 1) return pair / team * all_a_panel + pair % team * all_a_panel / team;
-    return pair * a_pair + min(pair, longer);
+    if (pairs_of_team > 1) {
+      return pair / pairs_of_team * stages_of_panel + pair % pairs_of_team * stages_of_panel / pairs_of_team;
+    }
+    return pair * stages_of_pair + min(pair, longer);
   }
 };
 
@@ -158,9 +167,9 @@ struct TileGemmBlock {
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
-  uint32_t bands, band, pair, rank;   // bands with live rows; the rank in the pair
-  uint32_t tiles, segments, a_panel;  // a_panel: stages
-  uint32_t team, pairs, part;         // so many pairs are a team; the band's pairs; which of its team this one is
+  uint32_t bands, band, pair, rank;  // bands with live rows; the rank in the pair
+  uint32_t tiles, segments, stages_of_panel;
+  uint32_t team, pairs, part;  // so many pairs are a team; the band's pairs; which of its team this one is
   PreparedHalves halves;
   StageShares shares;
   uint32_t first, last;  // stages
@@ -174,17 +183,17 @@ struct TileGemmBlock {
       : a(args),
         p(pointers),
         bands(most_bands == 1 ? 1 : min(max(1U, (*p.live + N - 1) / N), most_bands)),
-        band(blockIdx.x / kPair % bands),
-        pair(blockIdx.x / kPair / bands),
-        rank(blockIdx.x % kPair),
+        band(blockIdx.x / kClusterBlocks % bands),
+        pair(blockIdx.x / kClusterBlocks / bands),
+        rank(blockIdx.x % kClusterBlocks),
         tiles(a.map.tiles()),
         segments(segments_of<F>(a.k)),
-        a_panel(stages_of<F>(a.k)),
-        team(in_teams ? most_team(panels_of(tiles), a_panel, gridDim.x / kPair / bands) : 1),
-        pairs(in_teams ? team * panels_of(tiles) : gridDim.x / kPair / bands),
+        stages_of_panel(stages_of<F>(a.k)),
+        team(in_teams ? most_team(panels_of(tiles), stages_of_panel, gridDim.x / kClusterBlocks / bands) : 1),
+        pairs(in_teams ? team * panels_of(tiles) : gridDim.x / kClusterBlocks / bands),
         part(pair % team),
         halves(prepared_halves<F>(a.k, N, most_bands)),
-        shares(panels_of(tiles), a_panel, pairs, team),
+        shares(panels_of(tiles), stages_of_panel, pairs, team),
         first(pair < pairs ? shares.begin(pair) : 0),
         last(pair < pairs ? shares.begin(pair + 1) : 0),
         base(shared_address(memory)),
@@ -192,19 +201,21 @@ struct TileGemmBlock {
         of_x{base + Layout::kBarriers + 16 * Layout::kWeightStages} {
     if (threadIdx.x == 0) {
       of_weights.init(kWeightFillers, kPanelTiles);
-      of_x.init(1, kPair * kPanelTiles);
+      of_x.init(1, kClusterBlocks * kPanelTiles);
       publish_barriers();
     }
     this_cluster().sync();
   }
   // Returns the number of the block that has this one's rank in another pair of the band.
-  __device__ __forceinline__ uint32_t block_of(uint32_t other) const { return (other * bands + band) * kPair + rank; }
+  __device__ __forceinline__ uint32_t block_of(uint32_t other) const {
+    return (other * bands + band) * kClusterBlocks + rank;
+  }
 
   // A lane of each of the warps that fill this ring calls it, before the wait.
   // Every kWeightFillers-th tile is the warp's.
   __device__ __forceinline__ void fill_weights(uint32_t filler) const {
     RingCursor<Layout::kWeightStages> cursor;
-    StageWalk walk(first, a_panel);
+    StageWalk walk(first, stages_of_panel);
     const uint32_t own = (kPanelTiles - filler + kWeightFillers - 1) / kWeightFillers;
     for (uint32_t s = first; s < last; ++s, cursor.advance(), walk.advance()) {
       const uint32_t before = s - first;
@@ -215,7 +226,7 @@ struct TileGemmBlock {
       of_weights.empty(cursor.stage()).wait(cursor.parity() ^ 1);
       full.arrive_expecting(own * kTileStageBytes<F>);
       const uint32_t segment = walk.stage * kStageSegments<F>, there = min(segments - segment, kStageSegments<F>);
-      const uint32_t first_tile = (walk.panel * kPair + rank) * kPanelTiles;
+      const uint32_t first_tile = (walk.panel * kClusterBlocks + rank) * kPanelTiles;
 #pragma unroll
       for (uint32_t i = 0; i < kPanelTiles; i += kWeightFillers) {
         if (i + filler >= kPanelTiles) break;
@@ -237,9 +248,9 @@ struct TileGemmBlock {
   }
   // One lane calls it, after the wait. It fills this block's half of each stage, for both blocks.
   __device__ __forceinline__ void fill_x() const {
-    constexpr uint32_t kHalf = kXBytes / kPair;
+    constexpr uint32_t kHalf = kXBytes / kClusterBlocks;
     RingCursor<Layout::kXStages> cursor;
-    StageWalk walk(first, a_panel);
+    StageWalk walk(first, stages_of_panel);
     const uint8_t* x = p.prepared + band * x_band_bytes() + rank * kHalf;
     for (uint32_t s = first; s < last; ++s, walk.advance()) {
       const uint8_t* from = x + size_t{walk.stage} * kTurns * kXBytes;
@@ -248,7 +259,7 @@ struct TileGemmBlock {
         of_x.empty(cursor.stage()).wait(cursor.parity() ^ 1);
         full.arrive_expecting(kXBytes);
         full.copy_to_cluster(base + Layout::kX + cursor.stage() * kXBytes + rank * kHalf, from + size_t{turn} * kXBytes,
-                             kHalf, (1 << kPair) - 1);
+                             kHalf, (1 << kClusterBlocks) - 1);
       }
     }
   }

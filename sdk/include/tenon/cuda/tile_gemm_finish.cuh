@@ -10,7 +10,7 @@ namespace tenon::cuda::detail {
 
 inline constexpr uint32_t kSumBarrier = 1;  // all that multiply meet there
 
-// A warp's sums of a tile by 8 * kGroups rows of a band, from a multiple of eight on. A warp has 16 packed rows, a lane
+// A warp finishes its sums of a tile by 8 * kGroups rows of a band, from a multiple of eight on. It has 16 packed rows, a lane
 // rows g and g + 8 of them, g = lane / 4; of each eight rows of x it has two.
 template <PackedFormat F, int N, uint32_t kGroups>
 class FinishedRows {
@@ -29,14 +29,14 @@ class FinishedRows {
       : b_(b),
         numbers_(numbers),
         shared_(shared),
-        warp_(__shfl_sync(~0U, threadIdx.x / 32, 0)),  // the compiler knows that it is the same in all lanes
+        warp_(warp_id()),
         first_(rows.first),
         end_(rows.end),
         live_(min(rows.live, rows.end)) {}
 
   // Makes y of the sums of a panel: sums of eight rows are [packed row g or g + 8][of the lane's two rows].
   __device__ __forceinline__ void finish(uint32_t panel, float (&sums)[kSums]) {
-    const uint32_t tile = (panel * kPair + b_.rank) * kPanelTiles + warp_,
+    const uint32_t tile = (panel * kClusterBlocks + b_.rank) * kPanelTiles + warp_,
                    packed_row = tile * kTileRows + lane_id() / 4;
     const bool there = tile < b_.tiles;
     const uint32_t column[2] = {there ? b_.a.map.column(packed_row) : UINT32_MAX,
@@ -62,7 +62,7 @@ class FinishedRows {
     if constexpr (kPassesNorms) {
       if (b_.a.normed != Tiled::kNo) {
         if (there) store_normed(tile, column, sums);
-        sum_squares(panel * kPair + b_.rank, there, sums);
+        sum_squares(panel * kClusterBlocks + b_.rank, there, sums);
       }
     }
   }

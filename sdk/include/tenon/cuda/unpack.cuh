@@ -30,12 +30,12 @@ struct UnpackArgs {
   uint32_t first_column;  // the first row to be copied is this column of y
   int64_t y_stride;       // elements from a row of a lookup's y to the next
 };
-// Operand kScales is there if the format has kRowScales.
+// Where the format has no kRowScales, kWeights stands in the place of kScales.
 struct UnpackOperand {
-  enum : uint32_t { kTo, kWeights, kScales };
+  enum : uint32_t { kTo, kWeights, kScales, kCount };
 };
 struct LookupOperand {
-  enum : uint32_t { kY, kIndex, kLive, kWeights, kScales };
+  enum : uint32_t { kY, kIndex, kLive, kWeights, kScales, kCount };
 };
 struct LookupPointers {
   const uint8_t* weights;  // the packed store

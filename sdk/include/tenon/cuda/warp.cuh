@@ -9,6 +9,11 @@ namespace tenon::cuda {
 __device__ __forceinline__ uint32_t lane_id() {
   return threadIdx.x % 32;
 }
+// Returns the number of the calling thread's warp in its block, which the compiler then knows to be the same in all
+// lanes. All lanes call it.
+__device__ __forceinline__ uint32_t warp_id() {
+  return __shfl_sync(~0U, threadIdx.x / 32, 0);
+}
 
 // These give all 32 lanes what they have together. Sums are made of neighbours 16 lanes apart first, then 8, 4, 2, 1.
 template <class T, class Op>

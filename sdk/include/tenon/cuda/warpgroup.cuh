@@ -156,7 +156,7 @@ TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", "%131", "%132", "
 TENON_MULTIPLY("128", 64, TENON_R64, "%64", "%65", "%66", TENON_D64("+f"))
 TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", TENON_D128("+f"))
 #undef TENON_MULTIPLY
-// The same of int8, whose k are 32, with exact sums in int32; N is 256.
+// Does the same with int8, 32 k of it, and exact sums in int32; N is 256.
 __device__ __forceinline__ void multiply_shared(int32_t (&d)[128], uint64_t a, uint64_t b, bool add) {
   asm volatile(
       "{\n.reg .pred add;\nsetp.ne.b32 add, %130, 0;\n"

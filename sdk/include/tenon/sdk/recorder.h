@@ -80,20 +80,30 @@ enum CostTerm : uint32_t { kFixedCost, kCostPerRow, kCostPerToken };
 //   enum Operand { kX, kY, kLive, kOperands };
 //   sdk::operands_by(kOperands, {{kX, x, TENON_READ}, {kY, y, TENON_WRITE}, {kLive, live, TENON_READ}})
 //
+// An operand of `optional` is there if its tensor is not 0. In the place of one that is not there stands `absent`, which
+// is another operand that the op reads; so the program is planned as if nothing stood there, and the kernel leaves it alone:
+//
+//   sdk::operands_by(kOperands, {{kX, x, TENON_READ}, ...}, {x, TENON_READ}, {{kBias, bias, TENON_READ}})
+//   const float* bias = args.has_bias != 0 ? launch.ptr<const float>(kBias) : nullptr;
+//
 // Throws Failed if one is missing, named twice or none of the enumeration.
 struct NamedOperand {
   uint32_t at;
   tenon_tid tensor;
   uint32_t access;
 };
-inline std::vector<tenon_operand> operands_by(uint32_t count, std::initializer_list<NamedOperand> named) {
+inline std::vector<tenon_operand> operands_by(uint32_t count, std::initializer_list<NamedOperand> named,
+                                              const tenon_operand& absent = {},
+                                              std::initializer_list<NamedOperand> optional = {}) {
   std::vector<tenon_operand> operands(count);
-  for (const NamedOperand& o : named) {
-    if (o.at >= count || operands[o.at].access != 0) {
-      throw Failed("operand " + std::to_string(o.at) + " of " + std::to_string(count) + " is named twice or unknown");
+  const auto put = [&](uint32_t at, const tenon_operand& operand) {
+    if (at >= count || operands[at].access != 0) {
+      throw Failed("operand " + std::to_string(at) + " of " + std::to_string(count) + " is named twice or unknown");
     }
-    operands[o.at] = {o.tensor, o.access};
-  }
+    operands[at] = operand;
+  };
+  for (const NamedOperand& o : named) put(o.at, {o.tensor, o.access});
+  for (const NamedOperand& o : optional) put(o.at, o.tensor != 0 ? tenon_operand{o.tensor, o.access} : absent);
   for (uint32_t i = 0; i < count; ++i) {
     if (operands[i].access == 0) throw Failed("operand " + std::to_string(i) + " is missing");
   }
@@ -132,6 +142,8 @@ class Recorder {
     raw_->describe(raw_->ctx, id, &t);
     return t;
   }
+  // Returns how many floats lie between the beginnings of two rows of a tensor in f32.
+  int64_t floats_of_row(tenon_tid id) { return describe(id).stride[0] / static_cast<int64_t>(sizeof(float)); }
 
   // It emits a CPU op. Fn is a void (const Args&, const Part&); Args is trivially copyable and holds no pointers.
   template <auto Fn, class Args>

@@ -134,12 +134,10 @@ struct SomeLeft {
 
 // Appends the tensors of `left`, kLeftOfAnOp entries at most, to the operands, and returns where each of them stands.
 inline SomeLeft add_left(std::span<const Left> left, Recorder& rec, std::vector<tenon_operand>& operands) {
-  constexpr auto kElement = static_cast<int64_t>(sizeof(float));
   SomeLeft some{};
   for (const Left& l : left) {
-    const tenon_tensor t = rec.describe(l.left);
     LeftRows& rows = some.of[some.n++];
-    rows = {t.dim[1], t.stride[0] / kElement, 0, static_cast<uint32_t>(operands.size()), 0};
+    rows = {rec.describe(l.left).dim[1], rec.floats_of_row(l.left), 0, static_cast<uint32_t>(operands.size()), 0};
     operands.push_back({l.left, TENON_READ});
     if (l.count == 0) continue;
     operands.push_back({l.count, TENON_READ});
@@ -148,7 +146,7 @@ inline SomeLeft add_left(std::span<const Left> left, Recorder& rec, std::vector<
     operands.push_back({l.id, TENON_READ});
     rows.counted = 2;
     rows.columns = l.cap;
-    rows.id_stride = rec.describe(l.id).stride[0] / kElement;
+    rows.id_stride = rec.floats_of_row(l.id);  // an id is as long as a float
   }
   return some;
 }

@@ -50,7 +50,7 @@ struct CandidateOp {
     grid.vocab = c.vocab;
     grid.block = dense ? std::min(c.vocab, kCandidateBlock) : c.cap;
     grid.blocks = (grid.width + grid.block - 1) / grid.block;
-    grid.logit_row = r.describe(c.logits).stride[0] / static_cast<int64_t>(sizeof(float));
+    grid.logit_row = r.floats_of_row(c.logits);
     if (dense) return;
     grid.ids = static_cast<uint32_t>(operands.size());
     grid.id_row = r.describe(c.id).stride[0] / static_cast<int64_t>(sizeof(int32_t));

@@ -103,15 +103,14 @@ class LinearRecording {
   }
 
   void set_rows() {
-    constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-    const tenon_tensor x = rec_.describe(call_.x), y = rec_.describe(call_.y);
     args_.activations = site_.activations;
     args_.k = site_.k;
-    args_.rows = static_cast<uint32_t>(y.dim[0]);
-    args_.x_stride = x.stride[0] / kFloat;
-    args_.y_stride = y.stride[0] / kFloat;
+    args_.rows = static_cast<uint32_t>(rec_.describe(call_.y).dim[0]);
+    args_.x_stride = rec_.floats_of_row(call_.x);
+    args_.y_stride = rec_.floats_of_row(call_.y);
     const tenon_tid live = call_.row_live != 0 ? call_.row_live : rec_.step(TENON_STEP_LIVE);
-    operands_ = {{call_.y, TENON_WRITE}, {call_.x, TENON_READ}, {live, TENON_READ}};
+    operands_ =
+        operands_by(kStores, {{kY, call_.y, TENON_WRITE}, {kX, call_.x, TENON_READ}, {kLive, live, TENON_READ}});
   }
 
   void set_matrices() {
@@ -152,8 +151,7 @@ class LinearRecording {
     for (const tenon_fop& op : ops) {
       if (op.id == TENON_F_SILU_MUL) continue;
       const tenon_tid addend = AddOp(op).addend;
-      const int64_t row = op.id == TENON_F_ADD ? rec_.describe(addend).stride[0] : 0;
-      args_.addend[n++] = {read(addend), row / static_cast<int64_t>(sizeof(float))};
+      args_.addend[n++] = {read(addend), op.id == TENON_F_ADD ? rec_.floats_of_row(addend) : 0};
     }
   }
 

@@ -151,7 +151,7 @@ inline void multiply_tile(const PackedProduct& t, PackedTile tile, float* y) {
 
 // Multiplies R rows of x at a time with all groups, from `row` on, as often as R
 // rows are left; `row` becomes the next one.
-template <class F, uint32_t R>
+template <PackedWeights F, uint32_t R>
 inline void multiply_rows(const PackedProduct& t, uint32_t& row) {
   for (; row + R <= t.rows; row += R) {
     const uint8_t* group = t.weights;

@@ -53,7 +53,7 @@ concept ShortLast = requires(const uint8_t* p) {
 };
 
 // Calls sink as F::block() does, for the last block of a row, which has n < kElements weights.
-template <class F, class Sink>
+template <StoredRow F, class Sink>
 inline void last_block(const uint8_t* p, uint32_t n, Sink&& sink) {
   if constexpr (Ragged<F>) {
     sink(0, F::some(p, n));
@@ -65,7 +65,7 @@ inline void last_block(const uint8_t* p, uint32_t n, Sink&& sink) {
 }
 
 // Calls sink(unit, weights) for every 16 weights of a row; the last ones are filled up.
-template <class F, class Sink>
+template <StoredRow F, class Sink>
 inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
   const uint8_t* p = row + F::kHeader;
   uint32_t i = 0;
@@ -79,7 +79,7 @@ inline void each_unit(const uint8_t* row, uint32_t k, Sink&& sink) {
   }
 }
 
-template <class F>
+template <StoredRow F>
 float unpack(const uint8_t* row, uint32_t k, float* out) {
   each_unit<F>(row, k, [&](uint32_t unit, Floats16 w) { store(out + unit * kLanes, w); });
   return F::scale(row);
@@ -88,7 +88,7 @@ float unpack(const uint8_t* row, uint32_t k, float* out) {
 // Computes columns [first, first + C) at once. Their rows lie one after the other, and memory is fetched in that order:
 // C blocks of one row while a block of each row is multiplied. So memory sees one stream, whatever C is, which is
 // faster than C. A block is fetched when kAhead bytes of the stream or more are still to be multiplied before it.
-template <class F, uint32_t C>
+template <StoredRow F, uint32_t C>
 inline void vector_columns(const VectorProduct& v, uint32_t first) {
   const uint8_t* row[C];
   Floats16 acc[C];  // (columns C, lanes 16)
@@ -129,7 +129,7 @@ inline void vector_columns(const VectorProduct& v, uint32_t first) {
   for (uint32_t c = 0; c < C; ++c) v.y[first + c] = sum(acc[c]) * F::scale(row[c]);
 }
 
-template <class F>
+template <StoredRow F>
 void vector_product(const VectorProduct& v) {
   uint32_t c = 0;
   for (; c + F::kColumns <= v.columns; c += F::kColumns) vector_columns<F, F::kColumns>(v, c);

@@ -68,7 +68,7 @@ void record_row_lookup(const LinearSite& site, Isa isa, const RowLookup& call, R
   a.rows = static_cast<uint32_t>(y.dim[0]);
   a.mat_rows = m.rows;
   a.row_bytes = m.row_bytes;
-  a.y_stride = y.stride[0] / static_cast<int64_t>(sizeof(float));
+  a.y_stride = rec.floats_of_row(call.y);
   using enum detail::RowLookupOperand;
   const std::vector<tenon_operand> operands =
       operands_by(kRowLookupOperands, {{kRowsY, call.y, TENON_WRITE},

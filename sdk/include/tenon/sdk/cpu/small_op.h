@@ -72,8 +72,8 @@ void record_rows(const RowOp& spec, const tenon_fop& op, tenon_tid x, tenon_tid 
   const tenon_tensor from = rec.describe(x), to = rec.describe(y);
   SmallOpArgs a{};
   a.columns = from.dim[1];
-  a.x_stride = from.stride[0] / 4;
-  a.y_stride = to.stride[0] / 4;
+  a.x_stride = rec.floats_of_row(x);
+  a.y_stride = rec.floats_of_row(y);
   a.rows = static_cast<uint32_t>(from.dim[0]);
   std::copy(std::begin(op.f), std::end(op.f), a.f);
   std::copy(std::begin(op.i), std::end(op.i), a.i);
@@ -83,7 +83,7 @@ void record_rows(const RowOp& spec, const tenon_fop& op, tenon_tid x, tenon_tid 
                                   {Row::kLive, op.live != 0 ? op.live : rec.step(TENON_STEP_LIVE), TENON_READ}});
   for (const tenon_tid t : op.t) {
     if (t == 0) continue;
-    if (spec.has_rows) a.stride[a.tensors] = rec.describe(t).stride[0] / 4;
+    if (spec.has_rows) a.stride[a.tensors] = rec.floats_of_row(t);
     operands.push_back({t, TENON_READ});
     ++a.tensors;
   }
