@@ -76,8 +76,17 @@ std::string to_string(const AttentionCase& c) {
 AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
   std::mt19937_64 random(seed);
   cell_major_ = random() % 2 != 0 && c.page_tokens != 0;
-  for (uint32_t s = 0; s < c.sequences.size(); ++s) {
-    const auto& sequence = c.sequences[s];
+  make_rows();
+  make_prologue(random);
+  make_cached(random);
+  make_pages(random);
+  q_ = randoms(random, size_t{rows()} * c.q_heads * c.k_dim, 3);
+  sinks_ = randoms(random, c.q_heads, 4);
+}
+
+void AttentionHost::make_rows() {
+  for (uint32_t s = 0; s < case_.sequences.size(); ++s) {
+    const auto& sequence = case_.sequences[s];
     const auto first = static_cast<int32_t>(rows_.size());
     for (uint32_t i = 0; i < sequence.rows; ++i) {
       int32_t parent = i == 0 ? -1 : first + static_cast<int32_t>(i) - 1;
@@ -87,15 +96,22 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
     }
     longest_ = std::max(longest_, sequence.before + sequence.rows);
   }
-  q_weight_ = randoms(random, c.k_dim, 1);
-  k_weight_ = randoms(random, c.k_dim, 1);
+}
+
+void AttentionHost::make_prologue(std::mt19937_64& random) {
+  q_weight_ = randoms(random, case_.k_dim, 1);
+  k_weight_ = randoms(random, case_.k_dim, 1);
   for (uint32_t p = 0; p < longest_; ++p) {
-    for (int32_t i = 0; i < c.rotated / 2; ++i) {
-      const double angle = p * std::pow(100.0, -2.0 * i / c.rotated);
+    for (int32_t i = 0; i < case_.rotated / 2; ++i) {
+      const double angle = p * std::pow(100.0, -2.0 * i / case_.rotated);
       rope_.push_back(static_cast<float>(std::cos(angle)));
       rope_.push_back(static_cast<float>(std::sin(angle)));
     }
   }
+}
+
+void AttentionHost::make_cached(std::mt19937_64& random) {
+  const AttentionCase& c = case_;
   for (const auto& sequence : c.sequences) {
     const size_t cells = sequence.before + sequence.rows;
     Cached& cached = cached_.emplace_back();
@@ -116,24 +132,25 @@ AttentionHost::AttentionHost(const AttentionCase& c, uint64_t seed) : case_(c) {
     round_to(c.codec, c.k_dim, cached.stored_k);
     round_to(c.codec, c.v_dim, cached.stored_v);
   }
-  slot_.resize(c.sequences.size() + 1);
+}
+
+void AttentionHost::make_pages(std::mt19937_64& random) {
+  slot_.resize(case_.sequences.size() + 1);
   std::iota(slot_.begin(), slot_.end(), 0);
   std::shuffle(slot_.begin(), slot_.end(), random);
-  const uint32_t cells = c.page_tokens == 0 ? std::bit_ceil(longest_) : c.page_tokens;
-  columns_ = c.page_tokens == 0 ? 1 : longest_ / cells + 2;
+  const uint32_t cells = case_.page_tokens == 0 ? std::bit_ceil(longest_) : case_.page_tokens;
+  columns_ = case_.page_tokens == 0 ? 1 : longest_ / cells + 2;
   n_pages_ = columns_ * static_cast<uint32_t>(slot_.size());
   std::vector<int32_t> free(n_pages_);
   std::iota(free.begin(), free.end(), 0);
   std::shuffle(free.begin(), free.end(), random);
   pages_.assign(n_pages_, -1);
-  for (uint32_t s = 0; s < c.sequences.size(); ++s) {
-    for (uint32_t t = 0; t < c.sequences[s].before + c.sequences[s].rows; t += cells) {
+  for (uint32_t s = 0; s < case_.sequences.size(); ++s) {
+    for (uint32_t t = 0; t < case_.sequences[s].before + case_.sequences[s].rows; t += cells) {
       pages_[slot_[s] * columns_ + t / cells] = free.back();
       free.pop_back();
     }
   }
-  q_ = randoms(random, size_t{rows()} * c.q_heads * c.k_dim, 3);
-  sinks_ = randoms(random, c.q_heads, 4);
 }
 
 // Applies norm and rope to one head, where attention does them.
@@ -403,22 +420,26 @@ AttentionHost::Answer AttentionHost::run(const Component& attention, const How& 
   }
   Answer answer;
   answer.fault = host.run(how.seed);
-  if (!answer.fault.empty()) return answer;
-  if (how.out_format == TENON_F32) {
+  if (answer.fault.empty()) read_answer(host, call, {how.out_format, live, n}, answer);
+  return answer;
+}
+
+void AttentionHost::read_answer(OpRunner& host, const tenon_attn_call& call, const Left& left, Answer& answer) const {
+  const int64_t columns = int64_t{case_.q_heads} * case_.v_dim;
+  if (left.format == TENON_F32) {
     answer.out = host.f32(call.out);
-    answer.out.resize(static_cast<size_t>(live * out_columns));
+    answer.out.resize(static_cast<size_t>(left.live * columns));
   } else {
-    const tenon_tensor left = sdk::linked_rows(how.out_format, n, out_columns);
     const auto bytes = host.read<std::byte>(call.out);
-    const LinkedValues values(left, bytes.data());
-    for (int64_t i = 0; i < live * out_columns; ++i) answer.out.push_back(values.at(i / out_columns, i % out_columns));
+    const tenon_tensor tensor = sdk::linked_rows(left.format, left.rows, columns);
+    const LinkedValues values(tensor, bytes.data());
+    for (int64_t i = 0; i < left.live * columns; ++i) answer.out.push_back(values.at(i / columns, i % columns));
   }
   for (const tenon_tid plane : {call.kv->k, call.kv->v, call.kv->k_scale, call.kv->v_scale}) {
     if (plane == 0) continue;
     const auto bytes = host.read<uint8_t>(plane);
     answer.cache.insert(answer.cache.end(), bytes.begin(), bytes.end());
   }
-  return answer;
 }
 
 std::vector<bool> AttentionHost::visible(uint32_t row) const {

@@ -83,6 +83,19 @@ class AttentionHost {
   struct Placed;
   struct Prologue;
 
+  // These are the stages of making a case.
+  void make_rows();
+  void make_prologue(std::mt19937_64& random);
+  void make_cached(std::mt19937_64& random);
+  void make_pages(std::mt19937_64& random);
+
+  // A run has left its result in this format: of so many rows, of which the first ones are live.
+  struct Left {
+    tenon_format format;
+    uint32_t live, rows;
+  };
+  void read_answer(OpRunner& host, const tenon_attn_call& call, const Left& left, Answer& answer) const;
+
   void prepare(float* head, int32_t position, const std::vector<float>& weight) const;
   std::vector<bool> visible(uint32_t row) const;  // by cell
   Placed place(OpRunner& host, const How& how) const;

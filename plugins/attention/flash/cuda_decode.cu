@@ -238,7 +238,8 @@ void set_splits(GpuArgs& a, uint32_t units, uint32_t arch, uint32_t granule) {
   const uint32_t unsplit = a.kv.heads * teams_per_kv_head(a) * a.seqs;
   a.granule = granule;
   a.many_rows = a.rows > kSteadyRows;
-  a.granules = a.single != 0 && a.rows > kSteadySequences ? kGranulesAmongSequences : kGranulesOfCluster;
+  const bool many_single = a.single != 0 && std::min(a.rows, a.seqs) > kSteadySequences;
+  a.granules = many_single ? kGranulesAmongSequences : kGranulesOfCluster;
   if (a.many_rows != 0 && head_dim(a) <= 128 && unsplit > blocks * units) {
     a.depth = kDeepest;
     const uint32_t warps = a.kv.heads * teams_per_kv_head(a) * a.seqs;
