@@ -1,5 +1,5 @@
-// This drives one layer of attention as a host does, and computes its answer in float64 by the formula: it is the naive
-// twin of every attention over a plain cache. What no row may see is NaN, so that whoever reads it is found out.
+// This makes a case and drives one layer of attention over it as a host does. What no row may see is NaN, so that whoever
+// reads it is found out. attention_expected.cc has the answer that is right.
 #include "conformance/attention_host.h"
 
 #include <algorithm>
@@ -8,12 +8,10 @@
 #include <limits>
 #include <numeric>
 
-#include "conformance/rotation.h"
+#include "conformance/attention_heads.h"
 #include "tenon/core/linked_values.h"
 #include "tenon/sdk/attention_sinks.h"
-#include "tenon/sdk/cpu/kv_reader.h"
 #include "tenon/sdk/fop.h"
-#include "tenon/sdk/hadamard.h"
 #include "tenon/sdk/kv_layout.h"
 #include "tenon/sdk/linked_rows.h"
 #include "tenon/sdk/recorder.h"
@@ -35,23 +33,6 @@ std::vector<float> randoms(std::mt19937_64& random, size_t n, float scale) {
 tenon_kv_format format_of(tenon_format codec) {
   return sdk::kv_format(codec, sdk::is_scaled_codec(codec) ? TENON_F16 : TENON_FORMAT_NONE);
 }
-float scale_of(tenon_format codec, const float* row, uint32_t dim) {
-  return sdk::is_scaled_codec(codec) ? sdk::kv_scale(codec, TENON_F16, sdk::cpu::most_of_row(row, dim)) : 1.0f;
-}
-// Rounds heads of so many dimensions to what a codec stores.
-void round_to(tenon_format codec, uint32_t dim, std::vector<float>& heads) {
-  std::vector<std::byte> bytes(dim * sizeof(float));
-  for (size_t at = 0; at < heads.size(); at += dim) {
-    const float scale = scale_of(codec, &heads[at], dim);
-    sdk::cpu::store_row(codec, &heads[at], dim, bytes.data(), scale);
-    sdk::cpu::load_row(codec, bytes.data(), dim, &heads[at], scale);
-  }
-}
-
-void rotate(uint32_t dim, std::vector<float>& heads) {
-  for (size_t at = 0; at < heads.size(); at += dim) sdk::rotate_head(&heads[at], dim);
-}
-
 tenon_tensor rows_of_pitch(int64_t rows, int64_t columns, int64_t pitch) {
   tenon_tensor t = sdk::tensor(TENON_F32, {rows, columns});
   t.stride[0] = pitch * 4;
@@ -440,63 +421,6 @@ void AttentionHost::read_answer(OpRunner& host, const tenon_attn_call& call, con
     const auto bytes = host.read<uint8_t>(plane);
     answer.cache.insert(answer.cache.end(), bytes.begin(), bytes.end());
   }
-}
-
-std::vector<bool> AttentionHost::visible(uint32_t row) const {
-  const auto& sequence = case_.sequences[rows_[row].sequence];
-  std::vector<bool> seen(sequence.before + sequence.rows);
-  const int32_t position = rows_[row].position;
-  const auto in_window = [&](int32_t p) {
-    return case_.window == 0 || p > position - static_cast<int32_t>(case_.window);
-  };
-  for (uint32_t cell = 0; cell < sequence.before; ++cell) seen[cell] = in_window(static_cast<int32_t>(cell));
-  for (auto i = static_cast<int32_t>(row); i >= 0; i = rows_[i].parent) {
-    seen[rows_[i].place] = in_window(rows_[i].position);
-  }
-  return seen;
-}
-
-std::vector<double> AttentionHost::expected(tenon_format queries) const {
-  const AttentionCase& c = case_;
-  const double scale = 1 / std::sqrt(static_cast<float>(c.k_dim));
-  std::vector<double> all;
-  for (uint32_t row = 0; row < rows(); ++row) {
-    const Cached& cached = cached_[rows_[row].sequence];
-    const std::vector<bool> seen = visible(row);
-    for (uint32_t head = 0; head < c.q_heads; ++head) {
-      const uint32_t kv_head = head / (c.q_heads / c.kv_heads);
-      const auto first = q_.begin() + static_cast<int64_t>((size_t{row} * c.q_heads + head) * c.k_dim);
-      std::vector<float> q(first, first + c.k_dim);
-      prepare(q.data(), rows_[row].position, q_weight_);
-      if (c.hadamard) rotate(c.k_dim, q);
-      round_to(queries, c.k_dim, q);
-      std::vector<double> score(seen.size()), out(c.v_dim);
-      double top = -std::numeric_limits<double>::infinity(), sum = 0;
-      for (size_t t = 0; t < seen.size(); ++t) {
-        if (!seen[t]) continue;
-        const float* key = &cached.stored_k[(t * c.kv_heads + kv_head) * c.k_dim];
-        for (uint32_t d = 0; d < c.k_dim; ++d) score[t] += double{q[d]} * key[d];
-        score[t] *= scale;
-        if (c.softcap != 0) score[t] = c.softcap * std::tanh(score[t] / c.softcap);
-        top = std::max(top, score[t]);
-      }
-      if (c.sinks) {
-        top = std::max(top, double{sinks_[head]});
-        sum = std::exp(double{sinks_[head]} - top);
-      }
-      for (size_t t = 0; t < seen.size(); ++t) {
-        if (!seen[t]) continue;
-        const double p = std::exp(score[t] - top);
-        sum += p;
-        const float* value = &cached.stored_v[(t * c.kv_heads + kv_head) * c.v_dim];
-        for (uint32_t d = 0; d < c.v_dim; ++d) out[d] += p * value[d];
-      }
-      for (double& x : out) x /= sum;
-      if (c.hadamard) rotate_by_matrix(out);
-      all.insert(all.end(), out.begin(), out.end());
-    }
-  }
-  return all;
 }
 
 }  // namespace tenon::conformance

@@ -275,7 +275,7 @@ void gives_the_rows_that_are_wanted(const Subject& subject) {
   each_case(*attention, 200, [&](const AttentionCase& c, const AttentionHost& host, uint64_t seed) {
     const AttentionHost::Answer all = answer_of(host, *attention, seed);
     AttentionHost::How how{.seed = seed};
-    // Of each other sequence the last row is read, as of a prompt that ends; the first one of the step is, too.
+    // Somebody reads the last row of every other sequence, as of a prompt that ends, and the first row of the step.
     if (host.rows() > 1) how.wanted.push_back(0);
     uint32_t end = 0;
     for (size_t s = 0; s < c.sequences.size(); ++s) {

@@ -34,7 +34,7 @@ struct CompletionRequest {
   bool stream = false, include_usage = false;
   bool continuous_usage = false;         // every chunk has the usage so far
   bool echo = false;                     // completions: the prompt stands before the text
-  bool logprobs = false;                 // of each token, and of the request.top_logprobs likeliest ones
+  bool logprobs = false;                 // the answer has each token's, and those of the likeliest ones
   CallFormat calls = CallFormat::kNone;  // the form of the calls that are looked for in the answers
   std::shared_ptr<const ParameterTypes> parameter_types;  // the tools have these, if calls are looked for
   std::string answers_begin;                              // the prompts end so; whoever reads the answers reads it too

@@ -231,7 +231,7 @@ class Consumer {
       x_scale_[half] = row < b_.a.rows ? b_.p.x_scales[row] : 0;
     }
   }
-  // Of 8 columns the thread has two numbers of row g and two of row g + 8.
+  // The thread has two numbers of row g, and two of row g + 8, of every 8 columns.
   struct Numbers {
     float v[4];
   };

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
 #include "tenon/sdk/convert.h"
 
@@ -41,6 +42,47 @@ void weigh(const float* w, float (&u)[kCount]) {
   for (float& each : u) each += mean;
 }
 
+// Returns 1 / scale, or 0 where that is not finite.
+inline float inverse_of(float scale) {
+  const float inverse = scale != 0 ? 1 / scale : 0;
+  return std::isfinite(inverse) ? inverse : 0;
+}
+
+// This finds, of the scales s that are tried for a group, the one that makes the weighted square error of w ~ s v least.
+template <uint32_t kCount>
+class ScaleSearch {
+ public:
+  ScaleSearch(const float* w, const float (&u)[kCount]) : w_(w), u_(u) {
+    for (uint32_t i = 0; i < kCount; ++i) peak_ = std::abs(w[i]) > std::abs(peak_) ? w[i] : peak_;
+  }
+  float scale() const { return scale_; }
+
+  // Puts the largest weight at `end`: nearest(x) is the number v that a weight takes there, and s is fitted to these.
+  // Returns false where the weights are too small for that.
+  template <class Nearest>
+  bool try_end(float end, const Nearest& nearest) {
+    const float inverse = end / peak_;
+    if (!std::isfinite(inverse)) return false;
+    double wv = 0, vv = 0;
+    for (uint32_t i = 0; i < kCount; ++i) {
+      const double v = nearest(w_[i] * inverse);
+      wv += u_[i] * double{w_[i]} * v;
+      vv += u_[i] * v * v;
+    }
+    // The error is sum u w^2 - wv^2 / vv.
+    if (vv <= 0 || wv * wv <= most_ * vv) return true;
+    most_ = wv * wv / vv;
+    scale_ = static_cast<float>(wv / vv);
+    return true;
+  }
+
+ private:
+  const float* w_;
+  const float (&u_)[kCount];
+  float peak_ = 0, scale_ = 0;
+  double most_ = 0;
+};
+
 // This holds a group's integers of its scale and minimum.
 struct Levels {
   int scale = 0, minimum = 0;
@@ -76,5 +118,30 @@ Levels best_levels(const Of& group, const typename Of::Fit& fit, const Steps& st
   }
   return best;
 }
+
+// This is a superblock without minima: d, and by group a level from kLowest to -kLowest - 1, which d is multiplied by.
+template <class Of, int kLowest>
+struct ScaledGroups {
+  static constexpr uint32_t kCount = Of::kWeights, kGroups = kSuperblock / kCount;
+  StoredHalf d{0};
+  int level[kGroups];
+
+  // Returns false if d is infinite as a half.
+  bool find(const float* w) {
+    typename Of::Fit fit[kGroups];
+    float peak = 0;
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      fit[g] = Of(w + g * kCount).best_scale();
+      peak = std::abs(fit[g].scale) > std::abs(peak) ? fit[g].scale : peak;
+    }
+    d = StoredHalf(peak / kLowest);
+    if (d.infinite()) return false;
+    for (uint32_t g = 0; g < kGroups; ++g) {
+      level[g] = best_levels(Of(w + g * kCount), fit[g], {d.value(), 0}, {kLowest, -kLowest - 1}).scale;
+    }
+    return true;
+  }
+  float scale(uint32_t g) const { return d.value() * static_cast<float>(level[g]); }
+};
 
 }  // namespace tenon::weights

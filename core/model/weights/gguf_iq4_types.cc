@@ -13,16 +13,16 @@
 namespace tenon::weights {
 namespace {
 
-constexpr uint32_t kGroup = 32, kGroups = kSuperblock / kGroup, kCodes = 16;
+constexpr uint32_t kGroup = 32, kCodes = 16;
 constexpr auto& kNumbers = sdk::Iq4Numbers::kNumbers;
 
-// Halfway from number `code` to the next one.
+// Returns the middle between the number of a code and the next number.
 constexpr float middle_after(uint32_t code) {
   return static_cast<float>(kNumbers[code] + kNumbers[code + 1]) / 2;
 }
 constexpr int kLeast = kNumbers[0], kMost = kNumbers[kCodes - 1];
 
-// By whole number from kLeast on, its nearest code.
+// This has the nearest code of each whole number from kLeast on.
 constexpr auto kNearest = [] {
   std::array<uint8_t, kMost - kLeast + 1> nearest{};
   uint8_t code = 0;
@@ -40,9 +40,14 @@ uint32_t nearest_code(float x) {
   return code + 1 < kCodes && x > middle_after(code) ? code + 1 : code;
 }
 
+float nearest_number(float x) {
+  return kNumbers[nearest_code(x)];
+}
+
 // This fits a group of weights with the numbers.
 class BookGroup {
  public:
+  static constexpr uint32_t kWeights = kGroup;
   struct Fit {
     float scale = 0, minimum = 0;  // the minimum is 0
   };
@@ -51,46 +56,31 @@ class BookGroup {
 
   // Either sign is tried: the numbers go further below zero than above it.
   Fit best_scale() const {
-    float peak = 0;
-    for (uint32_t i = 0; i < kGroup; ++i) peak = std::abs(w_[i]) > std::abs(peak) ? w_[i] : peak;
-    Fit best;
-    double most = 0;
+    ScaleSearch<kGroup> search(w_, u_);
     for (const int end : {kLeast, kMost}) {
       for (int t = -kTries; t <= kTries; ++t) {
-        const float inverse = static_cast<float>(end + t) / peak;
-        if (!std::isfinite(inverse)) break;
-        double wv = 0, vv = 0;
-        for (uint32_t i = 0; i < kGroup; ++i) {
-          const double v = kNumbers[nearest_code(w_[i] * inverse)];
-          wv += u_[i] * double{w_[i]} * v;
-          vv += u_[i] * v * v;
-        }
-        // The error is sum u w^2 - wv^2 / vv.
-        if (vv <= 0 || wv * wv <= most * vv) continue;
-        most = wv * wv / vv;
-        best.scale = static_cast<float>(wv / vv);
+        if (!search.try_end(static_cast<float>(end + t), &nearest_number)) break;
       }
     }
-    return best;
+    return {search.scale(), 0};
   }
 
   // Returns the weighted square error with the numbers that are nearest.
   double error(const Fit& fit) const {
+    const float inverse = inverse_of(fit.scale);
     double sum = 0;
     for (uint32_t i = 0; i < kGroup; ++i) {
-      const float off = fit.scale * static_cast<float>(kNumbers[code(i, fit.scale)]) - w_[i];
+      const float off = fit.scale * nearest_number(w_[i] * inverse) - w_[i];
       sum += double{u_[i]} * double{off} * double{off};
     }
     return sum;
   }
-  uint32_t code(uint32_t i, float scale) const {
-    const float inverse = scale != 0 ? 1 / scale : 0;
-    return nearest_code(std::isfinite(inverse) ? w_[i] * inverse : 0);
-  }
   // Writes the codes, weights i and i + 16 to byte i.
   void put_codes(float scale, uint8_t* nibbles) const {
+    const float inverse = inverse_of(scale);
     for (uint32_t i = 0; i < kGroup / 2; ++i) {
-      nibbles[i] = static_cast<uint8_t>(code(i, scale) | code(i + kGroup / 2, scale) << 4);
+      const uint32_t low = nearest_code(w_[i] * inverse), high = nearest_code(w_[i + kGroup / 2] * inverse);
+      nibbles[i] = static_cast<uint8_t>(low | high << 4);
     }
   }
 
@@ -115,26 +105,18 @@ bool encode_iq4_nl(const float* w, uint8_t* p) {
 
 // Writes d, two upper bits of eight scales plus 32, their lower four, 128 bytes of codes.
 bool encode_iq4_xs(const float* w, uint8_t* p) {
-  constexpr LevelRange kLevels{-32, 31};
-  BookGroup::Fit fit[kGroups];
-  float peak = 0;
-  for (uint32_t g = 0; g < kGroups; ++g) {
-    fit[g] = BookGroup(w + g * kGroup).best_scale();
-    peak = std::abs(fit[g].scale) > std::abs(peak) ? fit[g].scale : peak;
-  }
-  const StoredHalf d(peak / static_cast<float>(kLevels.least));
-  if (d.infinite()) return false;
+  constexpr int kLowest = -32;
+  ScaledGroups<BookGroup, kLowest> block;
+  if (!block.find(w)) return false;
   constexpr uint32_t kUpper = 2, kLower = 4, kNibbles = 8;  // they begin at these bytes
   std::memset(p, 0, kNibbles);
-  d.store(p);
-  for (uint32_t g = 0; g < kGroups; ++g) {
-    const BookGroup group(w + g * kGroup);
-    const int level = best_levels(group, fit[g], {d.value(), 0}, kLevels).scale;
-    const auto stored = static_cast<uint32_t>(level - kLevels.least);
+  block.d.store(p);
+  for (uint32_t g = 0; g < block.kGroups; ++g) {
+    const auto stored = static_cast<uint32_t>(block.level[g] - kLowest);
     uint8_t &upper = p[kUpper + g / 4], &lower = p[kLower + g / 2];
     upper = static_cast<uint8_t>(upper | stored >> 4 << (g % 4 * 2));
     lower = static_cast<uint8_t>(lower | (stored & 15U) << (g % 2 * 4));
-    group.put_codes(d.value() * static_cast<float>(level), p + kNibbles + g * kGroup / 2);
+    BookGroup(w + g * kGroup).put_codes(block.scale(g), p + kNibbles + g * kGroup / 2);
   }
   return true;
 }

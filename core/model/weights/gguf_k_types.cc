@@ -22,6 +22,7 @@ namespace {
 template <uint32_t kCount, int kLeast, int kMost>
 class Group {
  public:
+  static constexpr uint32_t kWeights = kCount;
   struct Fit {
     float scale = 0, minimum = 0;  // w is near scale * q - minimum
   };
@@ -30,25 +31,11 @@ class Group {
 
   // Returns the best scale without a minimum. Either sign: the longer side of the integers goes to the larger weights.
   Fit best_scale() const {
-    float peak = 0;
-    for (uint32_t i = 0; i < kCount; ++i) peak = std::abs(w_[i]) > std::abs(peak) ? w_[i] : peak;
-    Fit best;
-    double most = 0;
+    ScaleSearch<kCount> search(w_, u_);
     for (int t = -kTries; t <= kTries; ++t) {
-      const float inverse = (static_cast<float>(kLeast) + kStep * static_cast<float>(t)) / peak;
-      if (!std::isfinite(inverse)) break;
-      double wq = 0, qq = 0;
-      for (uint32_t i = 0; i < kCount; ++i) {
-        const double q = nearest(w_[i] * inverse);
-        wq += u_[i] * double{w_[i]} * q;
-        qq += u_[i] * q * q;
-      }
-      // The error is sum u w^2 - wq^2 / qq.
-      if (qq <= 0 || wq * wq <= most * qq) continue;
-      most = wq * wq / qq;
-      best.scale = static_cast<float>(wq / qq);
+      if (!search.try_end(static_cast<float>(kLeast) + kStep * static_cast<float>(t), &nearest)) break;
     }
-    return best;
+    return {search.scale(), 0};
   }
 
   // Returns the best scale and minimum, none below 0.
@@ -90,10 +77,6 @@ class Group {
   static constexpr float kStep = 0.1F;
 
   static float nearest(float q) { return whole(std::clamp(q, static_cast<float>(kLeast), static_cast<float>(kMost))); }
-  static float inverse_of(float scale) {
-    const float inverse = scale != 0 ? 1 / scale : 0;
-    return std::isfinite(inverse) ? inverse : 0;
-  }
   // The weighted linear fit of w to the integers that (w - low) * inverse is nearest to.
   Fit fitted(float low, float inverse) const {
     double one = 0, q1 = 0, q2 = 0, w1 = 0, wq = 0;
@@ -148,29 +131,20 @@ struct Affine {
   }
 };
 
-// This is a superblock without minima: d, by run of 16 a level from kLowest on; integers by weight, kZero added.
+// This is a superblock without minima, of runs of 16; it has integers by weight, kZero added.
 template <int kZero, int kLowest>
-struct Symmetric {
-  static constexpr uint32_t kCount = 16, kGroups = kSuperblock / kCount;
-  StoredHalf d{0};
-  Levels level[kGroups];
+struct Symmetric : ScaledGroups<Group<16, -kZero, kZero - 1>, kLowest> {
+  using Of = Group<16, -kZero, kZero - 1>;
   uint8_t q[kSuperblock];
 
   bool find(const float* w) {
-    using Of = Group<kCount, -kZero, kZero - 1>;
-    typename Of::Fit fit[kGroups];
-    float peak = 0;
-    for (uint32_t g = 0; g < kGroups; ++g) {
-      fit[g] = Of(w + g * kCount).best_scale();
-      peak = std::abs(fit[g].scale) > std::abs(peak) ? fit[g].scale : peak;
-    }
-    d = StoredHalf(peak / kLowest);
-    if (d.infinite()) return false;
-    for (uint32_t g = 0; g < kGroups; ++g) {
-      const Of group(w + g * kCount);
-      level[g] = best_levels(group, fit[g], {d.value(), 0}, {kLowest, -kLowest - 1});
-      const typename Of::Fit held{d.value() * static_cast<float>(level[g].scale), 0};
-      for (uint32_t i = 0; i < kCount; ++i) q[g * kCount + i] = static_cast<uint8_t>(group.integer(i, held) + kZero);
+    if (!ScaledGroups<Of, kLowest>::find(w)) return false;
+    for (uint32_t g = 0; g < this->kGroups; ++g) {
+      const Of group(w + g * this->kCount);
+      const typename Of::Fit held{this->scale(g), 0};
+      for (uint32_t i = 0; i < this->kCount; ++i) {
+        q[g * this->kCount + i] = static_cast<uint8_t>(group.integer(i, held) + kZero);
+      }
     }
     return true;
   }
@@ -230,7 +204,7 @@ bool encode_q3_k(const float* w, uint8_t* p) {
   put_pairs(block.q, 0, p + 32);
   uint8_t* scales = p + 96;
   for (uint32_t g = 0; g < 16; ++g) {
-    const auto s = static_cast<uint32_t>(block.level[g].scale + 32);
+    const auto s = static_cast<uint32_t>(block.level[g] + 32);
     scales[g % 8] = static_cast<uint8_t>(scales[g % 8] | (s & 15U) << (g / 8 * 4));
     scales[8 + g % 4] = static_cast<uint8_t>(scales[8 + g % 4] | s >> 4 << (g / 4 * 2));
   }
@@ -275,7 +249,7 @@ bool encode_q6_k(const float* w, uint8_t* p) {
     low = static_cast<uint8_t>(low | (block.q[i] & 15U) << (i % 128 / 64 * 4));
   }
   put_pairs(block.q, 4, p + 128);
-  for (uint32_t g = 0; g < 16; ++g) p[192 + g] = static_cast<uint8_t>(block.level[g].scale);
+  for (uint32_t g = 0; g < 16; ++g) p[192 + g] = static_cast<uint8_t>(block.level[g]);
   block.d.store(p + 208);
   return true;
 }

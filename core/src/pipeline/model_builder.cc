@@ -12,13 +12,11 @@
 #include "tenon/core/error.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/linked_rows.h"
-#include "tenon/sdk/live.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon {
 
 tenon_tid ModelBuilder::record() {
-  rec_.pick_rows(false);
   if (instance_.cache().record_begin != nullptr) {
     const CacheStores s = enter_cache("kv_cache", -1);
     Call begin(components_.kv_cache, "record begin");
@@ -109,7 +107,6 @@ void ModelBuilder::record_pool(const Site& head) {
   const uint32_t rows = std::exchange(rows_, rec_.bounds().rows);
   const tenon_tid live = std::exchange(row_live_, 0);
   const int32_t word = std::exchange(live_word_, 0);
-  rec_.pick_rows(false);
   tenon_tid x = std::exchange(all_rows_, 0);
   const std::vector<tenon_fop> ops = with_tensors(head.before, {});
   for (size_t i = 0; i < ops.size(); ++i) x = record_unclaimed({"pool", -1}, head.before[i], ops[i], x, i > 0);
@@ -121,7 +118,6 @@ void ModelBuilder::record_pool(const Site& head) {
   rows_ = rows;
   row_live_ = live;
   live_word_ = word;
-  rec_.pick_rows(true);
 }
 
 tenon_tid ModelBuilder::out_rows(tenon_tid x) {
@@ -136,7 +132,6 @@ tenon_tid ModelBuilder::pick_rows(tenon_tid x) {
   if (live_word_ != sdk::kLiveOutRows) {
     rows_ = rec_.bounds().out_rows;
     live_word_ = sdk::kLiveOutRows;
-    rec_.pick_rows(true);
     row_live_ =
         rec_.slice(rec_.step(TENON_STEP_LIVE), sdk::tensor(TENON_U32, {1}), sdk::kLiveOutRows * sizeof(uint32_t));
   }

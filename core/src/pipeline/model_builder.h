@@ -13,6 +13,7 @@
 #include "model_instance.h"
 #include "tenon/core/module.h"
 #include "tenon/core/program.h"
+#include "tenon/sdk/live.h"
 
 namespace tenon {
 
@@ -72,6 +73,7 @@ class ModelBuilder : public StepBuilder {
   ProgramRecording& recording() { return rec_; }
   void enter(const std::string& path, const std::string& component, int32_t layer) {
     rec_.scope(instance_.name() + path, component, layer);
+    rec_.pick_rows(live_word_ == sdk::kLiveOutRows);
   }
   void record_step_op(tenon_fop& op, tenon_tid x, tenon_tid y);
   tenon_tid state_records(uint32_t storage, uint64_t record_bytes);
@@ -119,7 +121,7 @@ class ModelBuilder : public StepBuilder {
   // Returns columns [first, first + n) of y.
   tenon_tid columns_of(tenon_tid y, int64_t first, int64_t n);
 
-  // Records the op that picks the rows whose logits are wanted; whoever enters its place has done so.
+  // Records the op that picks the rows whose logits are wanted, in the place that the caller has entered.
   tenon_tid pick_rows(tenon_tid x);
   // Records the ops before the head over all rows, and what pools the result.
   void record_pool(const Site& head);

@@ -79,11 +79,11 @@ void ModelInstance::check_overrides() const {
   if (!wrong.empty()) throw Error(ErrorCode::kConfig, std::move(wrong));
 }
 
-void ModelInstance::negotiate(const std::vector<tenon_bounds>& bounds, bool whole) {
+void ModelInstance::negotiate(const std::vector<tenon_bounds>& bounds, bool all_rows) {
   for (const tenon_bounds& b : bounds) shapes_.push_back({b});
   for (size_t i = 0; i < bounds.size(); ++i) {
     // Observers count on all rows.
-    const bool early = !whole && !observation_.watches() && bounds[i].out_rows < bounds[i].rows;
+    const bool early = !all_rows && !observation_.watches() && bounds[i].out_rows < bounds[i].rows;
     early_.push_back(early ? shapes_.size() : i);
     if (early) shapes_.push_back({bounds[i], true});
   }

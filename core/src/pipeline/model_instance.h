@@ -40,9 +40,9 @@ class ModelInstance {
   void observe(const std::vector<Observer>& observers) { observation_.watch(observers); }
   // These are the steps of building, in this order. Nothing is allocated on the device.
   void declare(uint32_t capacity);
-  // Programs of this model have these bounds. Unless they are wanted `whole`, those with fewer wanted rows than rows are
+  // Programs of this model have these bounds. Unless modules work on `all_rows`, those with fewer out rows than rows are
   // negotiated as programs that pick early (StepBuilder), too. Throws Error with every refusal.
-  void negotiate(const std::vector<tenon_bounds>& bounds, bool whole);
+  void negotiate(const std::vector<tenon_bounds>& bounds, bool all_rows);
   // Claims go by this number: that of the bounds, for a program that picks early another one where there is one.
   size_t shape_of(size_t bounds, bool picks_early) const { return picks_early ? early_[bounds] : bounds; }
   void add_stores();

@@ -226,7 +226,7 @@ void Negotiation::negotiate_formats() {
     }
     return of_shapes;
   };
-  // What programs that pick early link, those that pick late do, too.
+  // Programs that pick early link no sites but those that programs that pick late link, too.
   for (const auto& [from, to] : links_.late.plain) declared_.sites[from].y_formats = formats(from, to, false);
   for (const auto& [from, to] : links_.late.normed) {
     declared_.sites[from].normed_for = to;

@@ -32,7 +32,6 @@ void record_commits(const ProgramContext& context, ModelBuilder& builder) {
 }
 
 void record_end(const ProgramContext& context, ModelBuilder& builder, StepProgram& step) {
-  builder.recording().pick_rows(true);  // a draft model that ran last has no out rows
   if (step.sample) {
     step.mask_op = builder.recording().op_count();
     const tenon_tid logits = step.masked ? record_mask(context, builder, step.logits) : step.logits;

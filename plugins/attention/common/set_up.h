@@ -120,7 +120,7 @@ inline ViewArgs view_args(const tenon_attn& a, const tenon_attn_call& call, cons
   args.pairing = rope.pairing;
   args.scale = a.scale;
   args.softcap = a.softcap;
-  args.only_out_rows = call.kv->weight_rows == 0 ? call.only_out_rows : 0;
+  args.only_out_rows = call.only_out_rows;
   args.hidden = half.hidden;
   args.joining = half.joining;
   return args;

@@ -1,7 +1,7 @@
 // This does the attention of steps with many rows, on any GPU since sm_80: FlashAttention-2 (Dao, arXiv:2307.08691). A
 // block takes tiles of 64 rows of one query head, one after the other, a warp 16 rows. It also does what comes before
 // it, on any GPU: norm, rope, append, and the queries in the cache's type. The naive twins of both are exact.cuh, which
-// computes the formula in f32, and AttentionHost::expected() of conformance/attention_host.cc, in f64.
+// computes the formula in f32, and AttentionHost::expected() of conformance/attention_expected.cc, in f64.
 //
 // The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it
 // multiplies keys, the next ones come, and the same of values: by asynchronous copies or, of codecs with scales,

@@ -1,6 +1,6 @@
 // This does the attention of steps with many rows on Hopper, after FlashAttention-3 (Shah et al.,
 // arXiv:2407.08608). Its naive twins are exact.cuh, which computes the formula in f32, and
-// AttentionHost::expected() of conformance/attention_host.cc, in f64.
+// AttentionHost::expected() of conformance/attention_expected.cc, in f64.
 //
 // A block takes tiles of 128 rows of one query head, one after the other. A producer fills a ring of K and V tiles of 128 tokens: one thread through
 // the tensor copy engine or, where the cache has codes, a warpgroup that converts them. Two consumer warpgroups take 64

@@ -56,8 +56,8 @@ struct QueryTile {
     t.end = a.past(t.position + t.rows - 1);
     return t;
   }
-  // Returns the first tile that has something to see and is wanted, of that number or as many further on as there are blocks; number
-  // becomes its own. rows is 0 if there is none.
+  // Returns the first tile that has something to see and is wanted, of that number or as many further on as there are
+  // blocks; number becomes its own. rows is 0 if there is none.
   template <uint32_t kRows>
   __device__ static QueryTile next(const GpuArgs& a, const GpuPointers& p, uint32_t& number) {
     while (true) {

@@ -1,7 +1,7 @@
 // A row of a step sees lanes of its sequence's cache (attend.h); a run of rows walks the lanes in blocks of
 // kKeys at fixed places, and every sum has one order, so that a row's bits do not depend on the rows beside
 // it. The softmax is online (Milakov and Gimelshein, arXiv:1805.02867). The naive twin is
-// AttentionHost::expected() of conformance/attention_host.cc.
+// AttentionHost::expected() of conformance/attention_expected.cc.
 #include "step.h"
 
 #include <algorithm>

@@ -42,7 +42,8 @@ class Step {
   Step(const AttendArgs& a, const sdk::Part& part);
 
   uint32_t live() const { return live_; }
-  // Returns false for padding, and for rows whose result nobody reads. Throws Failed for a row whose cell the program does not have.
+  // Returns false for padding, and for rows whose result nobody reads. Throws Failed for a row whose cell the program
+  // does not have.
   bool active(uint32_t row) const;
   uint32_t slot(uint32_t row) const { return static_cast<uint32_t>(slot_[row]); }
   uint32_t position(uint32_t row) const { return static_cast<uint32_t>(pos_[row]); }

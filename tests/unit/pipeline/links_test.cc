@@ -140,7 +140,7 @@ std::vector<tenon_format> agreed_after_attention(const std::string& out, const s
   return negotiated(attention_and_product(between), settings, between).attended;
 }
 
-// What is picked in between is f32.
+// Rows that are picked in between are f32.
 std::vector<tenon_format> both(tenon_format format) {
   return {format, format, TENON_F32};
 }

@@ -61,7 +61,7 @@ struct Matrix {
 struct LinearDecl {
   Matrix matrix;
   int32_t layer = -1;   // -1: it belongs to no layer
-  int64_t columns = 0;  // of the matrix, and of x
+  int64_t columns = 0;  // the matrix and x have this many
   bool product = true;  // y = x W^T is wanted
   bool lookup = false;  // rows of the matrix are wanted: an embedding
   Chain before = {}, after = {};

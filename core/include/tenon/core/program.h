@@ -195,7 +195,7 @@ class ProgramRecording {
   void scope(std::string path, std::string component, int32_t layer);
   // Ops emitted from now on have so many rows for each row of the step: what they cost a row counts as often.
   void repeat_rows(uint32_t times) { repeated_ = times; }
-  // Ops emitted from now on have as many rows as have logits that are wanted, or once more those of the step.
+  // Ops emitted from now on have as many rows as have logits that are wanted or, if they are not `picked`, as the step.
   void pick_rows(bool picked) { picked_ = picked; }
   const tenon_recorder* recorder() const { return &recorder_; }
   const tenon_bounds& bounds() const { return *recorder_.bounds; }

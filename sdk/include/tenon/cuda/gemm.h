@@ -152,7 +152,7 @@ inline void record_product(sdk::Recorder& rec, const GemmCall& call, const Produ
   emit<&gemm>(rec, spec, p, TENON_OP_FOREIGN);
 }
 
-// From kXScales on kLive stands in the place of those that a product does not need.
+// Where a product does not need an operand from kXScales on, kLive stands in its place.
 struct PersistentOperand {
   enum : uint32_t { kX, kW, kY, kLive, kXScales, kWScales, kBias, kAddend, kCount };
 };
