@@ -6,7 +6,11 @@
 //
 // A consumer that finishes a tile leaves the tensor cores to the other one, which is some stages behind. What it makes
 // goes through shared memory to the copy engine, which stores it meanwhile.
-// Before silu a tile has 128 columns of the gate and the same 128 of up, so that a thread has both of an element.
+// Before silu a tile has 128 columns of the gate and the same 128 of up, so that a thread has both of an element; or
+// 112 and 112, where blocks are busy for a greater part of their last turn then.
+//
+// Example: 256 rows by 2 * 14336 columns are 112 tiles of a cluster, of which 66 are multiplied at one time: the second
+// turn has 46. Of narrower tiles there are 128.
 #include <algorithm>
 #include <string_view>
 
@@ -30,13 +34,24 @@ using warpgroup::kSwizzledRowBytes;
 using warpgroup::kSwizzlePeriod;
 
 constexpr uint32_t kClusterBlocks = 2;
-constexpr uint32_t kRows = 128, kColumns = 256, kStages = 4;
+constexpr uint32_t kRows = 128, kStages = 4;
 constexpr uint32_t kConsumers = 2, kWarpgroupThreads = 128, kThreads = (kConsumers + 1) * kWarpgroupThreads;
 constexpr uint32_t kConsumerRows = kRows / kConsumers, kBandRows = kClusterBlocks * kRows;
-constexpr uint32_t kBoxColumns = kColumns / kClusterBlocks;  // a block brings w of so many columns for both
-constexpr uint32_t kXBytes = kRows * kSwizzledRowBytes, kBoxBytes = kBoxColumns * kSwizzledRowBytes;
-constexpr uint32_t kStageBytes = kXBytes + kClusterBlocks * kBoxBytes;
-constexpr uint32_t kSums = kColumns / 2;  // a thread has so many
+constexpr uint32_t kXBytes = kRows * kSwizzledRowBytes;
+
+constexpr uint32_t kWideColumns = 256, kNarrowColumns = 224;  // a tile has so many of w
+// A kernel is compiled for what is multiplied, a half or int8_t, and for tiles.
+template <class T, bool kBeforeSilu, uint32_t kTileColumns = kWideColumns>
+struct Shape {
+  using In = T;
+  static constexpr bool kSilu = kBeforeSilu;
+  static constexpr uint32_t kColumns = kTileColumns;
+  static constexpr uint32_t kPanel = kSilu ? kColumns / 2 : kColumns;  // and makes so many of y
+  static constexpr uint32_t kSums = kColumns / 2;                      // a thread has so many
+  static constexpr uint32_t kBoxColumns = kColumns / kClusterBlocks;   // a block brings w of so many for both
+  static constexpr uint32_t kBoxBytes = kBoxColumns * kSwizzledRowBytes;
+  static constexpr uint32_t kStageBytes = kXBytes + kClusterBlocks * kBoxBytes;
+};
 
 // A slice of a result has 128 bytes of each row of a consumer. Each consumer has room for two of them.
 constexpr uint32_t kSliceBytes = kConsumerRows * kSwizzledRowBytes, kSlices = 2;
@@ -50,14 +65,15 @@ struct Maps {
 };
 
 // Shared memory has the stages' x and w, the results, and barriers.
+template <class S>
 struct Layout {
-  static constexpr uint32_t kResultAt = kStages * kStageBytes;
+  static constexpr uint32_t kResultAt = kStages * S::kStageBytes;
   static constexpr uint32_t kBarriersAt = kResultAt + kConsumers * kSlices * kSliceBytes;
   static constexpr uint32_t kAlignment = 1024;  // the swizzle needs it
   static constexpr uint32_t kSharedBytes = kBarriersAt + 2 * kStages * Barrier::kBytes + kAlignment;
 
   uint32_t base;
-  __device__ uint32_t x(uint32_t stage) const { return base + stage * kStageBytes; }
+  __device__ uint32_t x(uint32_t stage) const { return base + stage * S::kStageBytes; }
   __device__ uint32_t w(uint32_t stage) const { return x(stage) + kXBytes; }
   __device__ uint32_t slice(uint32_t consumer, uint32_t i) const {
     return base + kResultAt + (consumer * kSlices + i) * kSliceBytes;
@@ -79,13 +95,9 @@ struct Ring {
   }
 };
 
-// Returns how many columns of y a tile makes.
-constexpr uint32_t panel_columns(bool silu) {
-  return silu ? kColumns / 2 : kColumns;
-}
 // Returns how many tiles clusters have: bands of 256 rows by panels of columns of y.
-uint32_t cluster_tiles(uint32_t rows, uint32_t columns, bool silu) {
-  return (rows + kBandRows - 1) / kBandRows * ((columns + panel_columns(silu) - 1) / panel_columns(silu));
+uint32_t cluster_tiles(const PersistentGemm& a, uint32_t panel) {
+  return (a.rows + kBandRows - 1) / kBandRows * ((a.columns + panel - 1) / panel);
 }
 
 // A cluster takes every so many-th tile. Those that are taken at one time share rows and panels, which L2 then keeps.
@@ -108,11 +120,12 @@ class Walk {
   uint32_t bands_, panels_;
 };
 
+template <class S>
 struct BlockWork {
   const PersistentGemm& a;
   const PersistentGemmPointers& p;
   const Maps& maps;
-  const Layout& s;
+  const Layout<S>& s;
   const Walk& walk;
   uint32_t rank;  // the block has this one in its cluster
   __device__ uint32_t first_tile() const { return blockIdx.x / kClusterBlocks; }
@@ -120,29 +133,28 @@ struct BlockWork {
   __device__ uint32_t first_row(const Walk::Tile& tile) const { return tile.band * kBandRows + rank * kRows; }
 };
 
-// In is what is multiplied: a half or int8_t.
-template <class In>
-inline constexpr uint32_t kStepK = kSwizzledRowBytes / sizeof(In);
-template <class In>
-__device__ uint32_t steps(const BlockWork& b) {
-  return (b.a.k + kStepK<In> - 1) / kStepK<In>;
+template <class S>
+inline constexpr uint32_t kStepK = kSwizzledRowBytes / sizeof(typename S::In);
+template <class S>
+__device__ uint32_t steps(const BlockWork<S>& b) {
+  return (b.a.k + kStepK<S> - 1) / kStepK<S>;
 }
 
-template <class In, bool kSilu>
-__device__ void produce(const BlockWork& b) {
+template <class S>
+__device__ void produce(const BlockWork<S>& b) {
   Ring ring;
   for (uint32_t i = b.first_tile(); i < b.walk.tiles(); i += b.clusters()) {
     const Walk::Tile tile = b.walk.at(i);
     // One block brings the gate, the other one up; or each half of the panel.
-    const uint32_t box = tile.panel * panel_columns(kSilu) + b.rank * (kSilu ? b.a.columns : kBoxColumns);
+    const uint32_t box = tile.panel * S::kPanel + b.rank * (S::kSilu ? b.a.columns : S::kBoxColumns);
     const auto row = static_cast<int32_t>(b.first_row(tile)), box_row = static_cast<int32_t>(box);
-    for (uint32_t step = 0; step < steps<In>(b); ++step) {
-      const auto k = static_cast<int32_t>(step * kStepK<In>);
+    for (uint32_t step = 0; step < steps(b); ++step) {
+      const auto k = static_cast<int32_t>(step * kStepK<S>);
       const Barrier full = b.s.full(ring.stage);
       b.s.empty(ring.stage).wait(ring.parity ^ 1);
-      full.arrive_expecting(kStageBytes);
+      full.arrive_expecting(S::kStageBytes);
       full.copy_box(b.s.x(ring.stage), &b.maps.x, {k, row, 0, 0});
-      full.copy_box_to_cluster(b.s.w(ring.stage) + b.rank * kBoxBytes, &b.maps.w, {k, box_row, 0, 0},
+      full.copy_box_to_cluster(b.s.w(ring.stage) + b.rank * S::kBoxBytes, &b.maps.w, {k, box_row, 0, 0},
                                (1U << kClusterBlocks) - 1);
       ring.next();
     }
@@ -154,10 +166,10 @@ __device__ void produce(const BlockWork& b) {
   }
 }
 
-template <class In, bool kSilu>
+template <class S>
 class Consumer {
  public:
-  __device__ Consumer(const BlockWork& b)
+  __device__ Consumer(const BlockWork<S>& b)
       : b_(b), number_(threadIdx.x / kWarpgroupThreads - 1), thread_(threadIdx.x % kWarpgroupThreads) {
     for (uint32_t rank = 0; rank < kClusterBlocks; ++rank) empty_[rank] = b.s.empty(0).in_cluster(rank);
   }
@@ -167,9 +179,9 @@ class Consumer {
       multiply(d);
       const Walk::Tile tile = b_.walk.at(i);
       first_row_ = b_.first_row(tile) + number_ * kConsumerRows;
-      first_column_ = tile.panel * panel_columns(kSilu);
+      first_column_ = tile.panel * S::kPanel;
       if constexpr (kCodes) find_scales();
-      if constexpr (kSilu) {
+      if constexpr (S::kSilu) {
         leave_silu(d);
       } else {
         leave_sums(d);
@@ -179,14 +191,15 @@ class Consumer {
   }
 
  private:
+  using In = typename S::In;
   static constexpr bool kCodes = std::is_same_v<In, int8_t>;
   // Lane 4 g + t of warp w has of every 8 columns the sums of columns 2 t and 2 t + 1, of row 16 w + g and then of row 16
   // w + g + 8.
-  using Sums = std::conditional_t<kCodes, int32_t, float>[kSums];
+  using Sums = std::conditional_t<kCodes, int32_t, float>[S::kSums];
   using Half = std::conditional_t<kCodes, __half, In>;  // y after silu has these
 
   __device__ __forceinline__ void multiply(Sums& d) {
-    const uint32_t count = steps<In>(b_);
+    const uint32_t count = steps(b_);
     uint32_t before = 0;
     for (uint32_t step = 0; step < count; ++step) {
       b_.s.full(ring_.stage).wait(ring_.parity);
@@ -240,7 +253,7 @@ class Consumer {
     if constexpr (kCodes) {
       column += lane() % 4 * 2;
       float2 scale = {0, 0}, bias = {0, 0};
-      if (column < b_.a.columns * (kSilu ? 2 : 1)) {
+      if (column < b_.a.columns * (S::kSilu ? 2 : 1)) {
         scale = *reinterpret_cast<const float2*>(b_.p.w_scales + column);
         if (b_.p.bias != nullptr) bias = *reinterpret_cast<const float2*>(b_.p.bias + column);
       }
@@ -289,7 +302,7 @@ class Consumer {
     return a;
   }
   __device__ __forceinline__ void leave_sums(const Sums& d) const {
-    constexpr uint32_t kSlicesOfSums = kColumns / kFloatsOfSlice;
+    constexpr uint32_t kSlicesOfSums = S::kColumns / kFloatsOfSlice;
     Addends next = load_addends(0);
 #pragma unroll
     for (uint32_t slice = 0; slice < kSlicesOfSums; ++slice) {
@@ -316,10 +329,11 @@ class Consumer {
   __device__ __forceinline__ void leave_silu(const Sums& d) const {
     // A lane says where a row of 8 columns of one of four matrices goes.
     const uint32_t row = warp() * 16 + lane() % 16, second = lane() / 16;
-    constexpr uint32_t kPieces = kHalvesOfSlice / 8, kUp = kColumns / 2 / 8;
-    constexpr uint32_t kSlicesOfSilu = panel_columns(true) / kHalvesOfSlice;
+    constexpr uint32_t kPieces = kHalvesOfSlice / 8, kUp = S::kPanel / 8;
+    constexpr uint32_t kSlicesOfSilu = (S::kPanel + kHalvesOfSlice - 1) / kHalvesOfSlice;
 #pragma unroll
     for (uint32_t slice = 0; slice < kSlicesOfSilu; ++slice) {
+      const uint32_t first = std::min(slice * kPieces, kUp - kPieces);  // the last slice may repeat some of another
       begin_slice();
       const uint32_t to = b_.s.slice(number_, slice % kSlices) + row * kSwizzledRowBytes;
 #pragma unroll
@@ -327,7 +341,7 @@ class Consumer {
         uint32_t words[4];
 #pragma unroll
         for (uint32_t e = 0; e < 2; ++e) {
-          const uint32_t i = slice * kPieces + j + e, column = first_column_ + i * 8;
+          const uint32_t i = first + j + e, column = first_column_ + i * 8;
           const Numbers gate = numbers(d, i, column), up = numbers(d, i + kUp, b_.a.columns + column);
 #pragma unroll
           for (uint32_t half = 0; half < 2; ++half) {
@@ -337,7 +351,7 @@ class Consumer {
         }
         store_matrices(to + ((j + second) ^ row % kSwizzlePeriod) * 16, words);
       }
-      end_slice(slice % kSlices, first_column_ + slice * kHalvesOfSlice);
+      end_slice(slice % kSlices, first_column_ + first * 8);
     }
   }
   // The quick functions are off by far less than half a step of a half.
@@ -345,7 +359,7 @@ class Consumer {
     return saturated<Half>(__fdividef(gate, 1.0f + __expf(-gate)) * up);
   }
 
-  const BlockWork& b_;
+  const BlockWork<S>& b_;
   uint32_t number_, thread_;
   uint32_t empty_[kClusterBlocks];  // the first stage's barriers are here, by rank
   Ring ring_;
@@ -353,13 +367,14 @@ class Consumer {
   float x_scale_[2] = {};
 };
 
-template <class In, bool kSilu>
+template <class S>
 __global__ void __launch_bounds__(kThreads, 1)
     persistent_gemm_kernel(const __grid_constant__ PersistentGemm a, const __grid_constant__ PersistentGemmPointers p,
                            const __grid_constant__ Maps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char smem[];
-  const Layout s{(shared_address(smem) + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment};
+  constexpr uint32_t kAlignment = Layout<S>::kAlignment;
+  const Layout<S> s{(shared_address(smem) + kAlignment - 1) / kAlignment * kAlignment};
   if (threadIdx.x == 0) {
     for (uint32_t i = 0; i < kStages; ++i) {
       s.full(i).init(1);
@@ -369,58 +384,74 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   this_cluster().sync();
   wait();
-  const Walk walk(a, panel_columns(kSilu), *p.live);
-  const BlockWork block{a, p, maps, s, walk, this_cluster().block_rank()};
+  const Walk walk(a, S::kPanel, *p.live);
+  const BlockWork<S> block{a, p, maps, s, walk, this_cluster().block_rank()};
   if (threadIdx.x < kWarpgroupThreads) {
     warpgroup::keep_registers<40>();
-    if (threadIdx.x == 0) produce<In, kSilu>(block);
+    if (threadIdx.x == 0) produce(block);
   } else {
     warpgroup::take_registers<232>();
-    Consumer<In, kSilu>(block).run();
+    Consumer<S>(block).run();
   }
 #endif
 }
 
-template <class In, bool kSilu>
+template <class S>
 void launch_as(const PersistentGemm& a, const PersistentGemmPointers& p, const Launch& launch) {
   const auto map = [](tenon_format format, const void* base, const MatrixShape& matrix, uint32_t box_rows) {
     return make_tensor_map(format, base, map_of_matrix(format, matrix, box_rows));
   };
-  const tenon_format y_format = !kSilu ? TENON_F32 : a.format == TENON_BF16 ? TENON_BF16 : TENON_F16;
+  const tenon_format y_format = !S::kSilu ? TENON_F32 : a.format == TENON_BF16 ? TENON_BF16 : TENON_F16;
   Maps maps{};
   maps.x = map(a.format, p.x, {a.rows, a.k}, kRows);
-  maps.w = map(a.format, p.w, {a.w_rows, a.k}, kBoxColumns);
+  maps.w = map(a.format, p.w, {a.w_rows, a.k}, S::kBoxColumns);
   maps.y = map(y_format, p.y, {a.rows, a.columns}, kConsumerRows);
-  const uint32_t clusters = std::min(a.blocks / kClusterBlocks, cluster_tiles(a.rows, a.columns, kSilu));
-  launch(&persistent_gemm_kernel<In, kSilu>,
+  const uint32_t clusters = std::min(a.blocks / kClusterBlocks, cluster_tiles(a, S::kPanel));
+  launch(&persistent_gemm_kernel<S>,
          {.blocks = {clusters * kClusterBlocks},
           .threads = {kThreads},
-          .shared_bytes = Layout::kSharedBytes,
+          .shared_bytes = Layout<S>::kSharedBytes,
           .cluster = {kClusterBlocks}},
          a, p, maps);
+}
+
+// Returns the share of the multiplications of so many blocks that is wanted.
+double busy(const PersistentGemm& a, uint32_t panel, uint32_t blocks) {
+  const uint32_t at_once = blocks / kClusterBlocks, turns = (cluster_tiles(a, panel) + at_once - 1) / at_once;
+  return static_cast<double>(a.rows) * a.columns / (static_cast<double>(kBandRows) * panel * turns * at_once);
+}
+bool takes_narrow(const PersistentGemm& a, uint32_t blocks) {
+  constexpr double kPays = 1.04;  // narrower tiles bring x for fewer sums
+  return a.silu != 0 && a.format != TENON_I8 &&
+         busy(a, kNarrowColumns / 2, blocks) > kPays * busy(a, kWideColumns / 2, blocks);
+}
+
+template <class Half>
+void launch_halves(const PersistentGemm& a, const PersistentGemmPointers& p, const Launch& launch) {
+  takes_narrow(a, a.blocks) ? launch_as<Shape<Half, true, kNarrowColumns>>(a, p, launch)
+                            : launch_as<Shape<Half, true>>(a, p, launch);
 }
 
 }  // namespace
 
 void run_persistent_gemm(const PersistentGemm& a, const PersistentGemmPointers& p, const Launch& launch) {
   if (a.format == TENON_I8) {
-    return a.silu != 0 ? launch_as<int8_t, true>(a, p, launch) : launch_as<int8_t, false>(a, p, launch);
+    return a.silu != 0 ? launch_as<Shape<int8_t, true>>(a, p, launch) : launch_as<Shape<int8_t, false>>(a, p, launch);
   }
-  a.format == TENON_F16 ? launch_as<__half, true>(a, p, launch) : launch_as<__nv_bfloat16, true>(a, p, launch);
+  a.format == TENON_F16 ? launch_halves<__half>(a, p, launch) : launch_halves<__nv_bfloat16>(a, p, launch);
 }
 
 uint32_t persistent_gemm_blocks(const PersistentGemm& a, double least_busy) {
   constexpr int kHopper = 9;
   if (std::string_view(TENON_GEMM_TARGETS).find("sm_90a") == std::string_view::npos) return 0;
-  int device = 0, blocks = 0, major = 0;
+  int device = 0, units = 0, major = 0;
   TENON_CUDA_CHECK(cudaGetDevice(&device));
   TENON_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  TENON_CUDA_CHECK(cudaDeviceGetAttribute(&blocks, cudaDevAttrMultiProcessorCount, device));
+  TENON_CUDA_CHECK(cudaDeviceGetAttribute(&units, cudaDevAttrMultiProcessorCount, device));
   if (major != kHopper) return 0;
-  const uint32_t at_once = static_cast<uint32_t>(blocks) / kClusterBlocks;
-  const uint32_t tiles = cluster_tiles(a.rows, a.columns, a.silu != 0), turns = (tiles + at_once - 1) / at_once;
-  const double wanted = static_cast<double>(a.rows) * a.columns / (kBandRows * panel_columns(a.silu != 0));
-  return wanted >= least_busy * turns * at_once ? static_cast<uint32_t>(blocks) : 0;
+  const auto blocks = static_cast<uint32_t>(units);
+  const uint32_t columns = takes_narrow(a, blocks) ? kNarrowColumns : kWideColumns;
+  return busy(a, a.silu != 0 ? columns / 2 : columns, blocks) >= least_busy ? blocks : 0;
 }
 
 }  // namespace tenon::cuda::detail

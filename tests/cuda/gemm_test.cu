@@ -180,7 +180,7 @@ class Product {
     std::mt19937_64 random(7);
     ASSERT_NO_FATAL_FAILURE(check(0, 0));
     ASSERT_NO_FATAL_FAILURE(check(live - 1, columns - 1));
-    for (int i = 0; i < 64; ++i) {
+    for (int i = 0; i < 512; ++i) {
       ASSERT_NO_FATAL_FAILURE(check(static_cast<int64_t>(random() % static_cast<uint64_t>(live)),
                                     static_cast<int64_t>(random() % static_cast<uint64_t>(columns))));
     }
@@ -317,13 +317,15 @@ TEST_P(GemmFormats, SiluInPieces) {
   product.run_and_check(Mode::kOverlap);
 }
 
-// 11 bands of rows by 6 and by 12 panels of columns: one and two turns of an H200's 66 pairs of blocks.
+// 11 bands of rows by 6 and by 12 panels of columns: one and two turns of an H200's 66 pairs of blocks. One band by 112
+// panels, or by the 128 narrower ones that fill two turns.
 TEST_P(GemmFormats, SiluInOneOp) {
   if (GetParam() == TENON_F32) GTEST_SKIP() << "it multiplies halves";
   if (!has_hopper()) GTEST_SKIP() << "this GPU does it in two ops";
-  for (const int64_t columns : {760, 1536}) {
+  const std::pair<int64_t, int64_t> shapes[] = {{2816, 760}, {2816, 1536}, {250, 14328}};
+  for (const auto& [rows, columns] : shapes) {
     for (const bool normed : {false, true}) {
-      const Case c{2816, 2 * columns, 200, GetParam(), normed, false, Tail::kSilu, false, true};
+      const Case c{rows, 2 * columns, 200, GetParam(), normed, false, Tail::kSilu, false, true};
       SCOPED_TRACE(to_string(c));
       Product product(c);
       product.record();

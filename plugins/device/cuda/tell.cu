@@ -35,6 +35,7 @@ struct TellPointers {
   const int32_t* id[sdk::kLeftOfAnOp];     // nullptr: they are not looked at
 };
 constexpr uint32_t kTellUnroll = 8, kMostTellBlocks = 64, kSeenBits = 8;
+constexpr uint32_t kTellBlocks = 2048;  // of all rows: more would come, read little and go
 static_assert(kMostTellBlocks < 1 << kSeenBits && (1 + sdk::kLeftOfAnOp) * kSeenBits <= 64);
 
 // A thread finds these, as bits: those below kWrongBit say which processors left an entry above minus infinity.
@@ -130,7 +131,8 @@ void tell(const TellArgs& a, const cuda::Launch& l) {
   }
   const auto share = int64_t{kThreads} * kTellUnroll;
   const auto wide = static_cast<uint32_t>((a.vocab + share - 1) / share);
-  l(&tell_kernel, {.blocks = {std::min(wide, kMostTellBlocks), a.out_rows}, .threads = {kThreads}}, a, p);
+  const uint32_t blocks = std::min({wide, kMostTellBlocks, std::max(kTellBlocks / a.out_rows, 1U)});
+  l(&tell_kernel, {.blocks = {blocks, a.out_rows}, .threads = {kThreads}}, a, p);
 }
 
 }  // namespace

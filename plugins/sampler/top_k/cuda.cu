@@ -102,11 +102,12 @@ __device__ void find_most(const cuda::CandidateRow& row, Shared& s, Held<kHolds>
 #pragma unroll
     for (uint32_t e = 0; e < kHeld; ++e) look_at(e, held.logit[e]);
   } else {
-    for (uint32_t first = own; first < row.n; first += kMostOwn * stride) {
-      float logit[kMostOwn];
+    constexpr uint32_t kAtOnce = 2 * kMostOwn;
+    for (uint32_t first = own; first < row.n; first += kAtOnce * stride) {
+      float logit[kAtOnce];
       load_entries(row, first, stride, logit);
 #pragma unroll
-      for (uint32_t e = 0; e < kMostOwn; ++e) look_at(e, logit[e]);
+      for (uint32_t e = 0; e < kAtOnce; ++e) look_at(e, logit[e]);
     }
   }
 #pragma unroll
@@ -237,16 +238,16 @@ __device__ void gather(const cuda::CandidateRow& row, uint32_t floor, const Shar
     const uint32_t most = s.most[e % classes][threadIdx.x];
     reached |= most > 0 && most >= floor ? 1U << e : 0;
   }
-  if (reached == 0) return;
-  for (uint32_t first = own; first < row.n; first += kMostOwn * stride) {
-    float logit[kMostOwn];
+  for (; reached != 0; reached &= reached - 1) {
+    constexpr uint32_t kAtOnce = 8;
+    const uint32_t next = kMostOwn * stride;
+    for (uint32_t first = own + (__ffs(static_cast<int>(reached)) - 1) * stride; first < row.n;
+         first += kAtOnce * next) {
+      float logit[kAtOnce];
+      load_entries(row, first, next, logit);
 #pragma unroll
-    for (uint32_t e = 0; e < kMostOwn; ++e) {
-      const uint32_t i = first + e * stride;
-      logit[e] = (reached >> e & 1) != 0 && i < row.n ? row.logit[i] : cuda::kOut;
+      for (uint32_t e = 0; e < kAtOnce; ++e) look_at(first + e * next, logit[e]);
     }
-#pragma unroll
-    for (uint32_t e = 0; e < kMostOwn; ++e) look_at(first + e * stride, logit[e]);
   }
 }
 

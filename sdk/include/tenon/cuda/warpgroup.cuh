@@ -93,7 +93,8 @@ enum class Contiguous { kAlongK = 0, kAlongN = 1 };
 #define TENON_D48(c) TENON_D32(c), TENON_D8(c, 32), TENON_D8(c, 40)
 #define TENON_D64(c) TENON_D48(c), TENON_D8(c, 48), TENON_D8(c, 56)
 #define TENON_D96(c) TENON_D64(c), TENON_D8(c, 64), TENON_D8(c, 72), TENON_D8(c, 80), TENON_D8(c, 88)
-#define TENON_D128(c) TENON_D96(c), TENON_D8(c, 96), TENON_D8(c, 104), TENON_D8(c, 112), TENON_D8(c, 120)
+#define TENON_D112(c) TENON_D96(c), TENON_D8(c, 96), TENON_D8(c, 104)
+#define TENON_D128(c) TENON_D112(c), TENON_D8(c, 112), TENON_D8(c, 120)
 #define TENON_R8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define TENON_R16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define TENON_R24 TENON_R16 ", %16, %17, %18, %19, %20, %21, %22, %23"
@@ -104,10 +105,10 @@ enum class Contiguous { kAlongK = 0, kAlongN = 1 };
   TENON_R64                                                                                                     \
   ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, " \
   "%85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define TENON_R128                                                                                             \
-  TENON_R96                                                                                                    \
-  ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, " \
-  "%114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define TENON_R112 \
+  TENON_R96 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111"
+#define TENON_R128 \
+  TENON_R112 ", %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define TENON_PRODUCT(n, type, registers, a0, a1, a2, a3, b_at, layout_at, ...)                                       \
   asm volatile(                                                                                                       \
       "{\n.reg .pred add;\nsetp.eq.b32 add, 0, 0;\n"                                                                  \
@@ -152,8 +153,10 @@ TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", "%131", "%132", "
       TENON_PRODUCT(n, "bf16", registers, a_at, b_at, add_at, __VA_ARGS__);                             \
     }                                                                                                   \
   }
-// Computes d += a b, or d = a b where `add` is false. Both lie in shared memory, contiguous along k; N is 128 or 256.
+// Computes d += a b, or d = a b where `add` is false. Both lie in shared memory, contiguous along k; N is 128, 224 or
+// 256.
 TENON_MULTIPLY("128", 64, TENON_R64, "%64", "%65", "%66", TENON_D64("+f"))
+TENON_MULTIPLY("224", 112, TENON_R112, "%112", "%113", "%114", TENON_D112("+f"))
 TENON_MULTIPLY("256", 128, TENON_R128, "%128", "%129", "%130", TENON_D128("+f"))
 #undef TENON_MULTIPLY
 // Does the same with int8, 32 k of it, and exact sums in int32; N is 256.
@@ -172,6 +175,7 @@ __device__ __forceinline__ void multiply_shared(int32_t (&d)[128], uint64_t a, u
 #undef TENON_D48
 #undef TENON_D64
 #undef TENON_D96
+#undef TENON_D112
 #undef TENON_D128
 #undef TENON_R8
 #undef TENON_R16
@@ -180,6 +184,7 @@ __device__ __forceinline__ void multiply_shared(int32_t (&d)[128], uint64_t a, u
 #undef TENON_R48
 #undef TENON_R64
 #undef TENON_R96
+#undef TENON_R112
 #undef TENON_R128
 
 }  // namespace warpgroup
