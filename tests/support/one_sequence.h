@@ -16,12 +16,13 @@ inline StepBatch step_of_one(std::span<const int32_t> rows, size_t cached, size_
     batch.position.push_back(static_cast<int32_t>(cached + r));
     batch.slot.push_back(0);
     batch.parent.push_back(static_cast<int32_t>(r) - 1);
-    if (r >= first_out) batch.out_row.push_back(static_cast<int32_t>(r));
+    if (r < first_out) continue;
+    batch.host_row.push_back(static_cast<int32_t>(batch.out_row.size()));
+    batch.out_row.push_back(static_cast<int32_t>(r));
   }
   batch.seq_slot = {0};
   batch.seq_row = {0, static_cast<int32_t>(rows.size())};
   batch.kv_len = {static_cast<int32_t>(cached)};
-  batch.want_logits = true;
   return batch;
 }
 

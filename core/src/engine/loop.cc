@@ -28,8 +28,8 @@ Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, Options o
       prompt_programs_(pipeline.prompt_programs()) {
   const uint32_t slots = pipeline_.sequences(), rows = pipeline_.max_rows();
   for (StepBatch* batch : {&batch_, &next_batch_}) {
-    for (auto* v :
-         {&batch->token, &batch->position, &batch->slot, &batch->parent, &batch->out_row, &batch->mask, &batch->from}) {
+    for (auto* v : {&batch->token, &batch->position, &batch->slot, &batch->parent, &batch->out_row, &batch->host_row,
+                    &batch->mask, &batch->from}) {
       v->reserve(rows);
     }
     batch->seq_slot.reserve(slots);
@@ -217,6 +217,7 @@ void Loop::add_rows(Sequence& s, uint32_t rows) {
                                      : batch_.position[static_cast<size_t>(row - back)] + 1);
     batch_.slot.push_back(static_cast<int32_t>(s.slot));
     if (i < newest || !s.chooses()) continue;
+    if (s.request().logprobs) batch_.host_row.push_back(static_cast<int32_t>(batch_.out_row.size()));
     batch_.out_row.push_back(row);
     batch_.mask.push_back(s.matcher ? static_cast<int32_t>(masked_.size()) : -1);
     if (!s.matcher) continue;
@@ -239,8 +240,6 @@ void Loop::add_rows(Sequence& s, uint32_t rows) {
 void Loop::fill_batch() {
   batch_.clear();
   batch_.round = round_;
-  batch_.want_logits =
-      std::any_of(running_.begin(), running_.end(), [](const Sequence* s) { return s->request().logprobs; });
   batch_.seq_row.push_back(0);
   masked_.clear();
   for (const Share& share : shares_) add_rows(*share.sequence, share.rows);
@@ -264,15 +263,14 @@ void Loop::take_next() {
   batch_.from.clear();
 }
 
-// Says whether the step has one row of each of its sequences, which all
-// generate, and nothing but tokens is wanted of it.
+// Says whether the step has one row of each of its sequences, which all generate, and neither masks nor embeddings.
 bool Loop::is_plain() const {
-  return batch_.prompts == 0 && batch_.drafted == 0 && !batch_.pool && !batch_.want_logits && batch_.mask.empty();
+  return batch_.prompts == 0 && batch_.drafted == 0 && !batch_.pool && batch_.mask.empty();
 }
 
 // Says whether the step after this one takes the same sequences, as many rows each, as far as they do not end.
 bool Loop::certain_to_go_on() const {
-  if (changed_ || tickets_.anything_new() || batch_.prompts > 0 || batch_.want_logits || !batch_.mask.empty() ||
+  if (changed_ || tickets_.anything_new() || batch_.prompts > 0 || !batch_.mask.empty() ||
       shares_.size() + resting() != running_.size())
     return false;
   if (pipeline_.draft_tokens() > 0 && !batch_.round) return false;

@@ -336,7 +336,13 @@ std::string Pipeline::Impl::Explanation::cache_text(const AttentionLayer& layer,
 Error Pipeline::explain(const BrokenRow& row) {
   impl_->context.enter();
   impl_->restated = true;
-  const Status done = impl_->runner->finish();
+  Status copied;
+  if (impl_->ahead_pending && !impl_->logits_copied) {  // what runs again writes over them
+    copied = impl_->copy_logits(*impl_->ahead_program, impl_->ahead_host_row);
+    impl_->logits_copied = copied.ok();
+  }
+  Status done = impl_->runner->finish();
+  if (done.ok()) done = copied;
   if (!done.ok()) return {done.code(), done.message()};
   try {
     return Impl::Explanation(*impl_, row).error();

@@ -13,7 +13,9 @@
 namespace tenon {
 
 void StepBatch::clear() {
-  for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row, &mask, &from}) v->clear();
+  for (auto* v : {&token, &position, &slot, &parent, &seq_slot, &seq_row, &out_row, &host_row, &mask, &from}) {
+    v->clear();
+  }
   prompts = prompt_rows = drafted = 0;
   round = pool = false;
 }

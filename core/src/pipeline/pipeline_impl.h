@@ -57,7 +57,9 @@ struct Pipeline::Impl {
   bool is_ahead(const StepBatch& batch) const;
   Status drop_ahead();
   void expect_ahead(const StepBatch& batch, const StepResult& result);
-  Status read(const StepBatch& batch, StepResult& result);
+  Status copy_logits(const StepProgram& program, std::span<const int32_t> rows);
+  Status copy_logits(const StepProgram& program, size_t first, size_t count);
+  Status read(const StepBatch& batch, const Status& copied, StepResult& result);
   Status check_chosen(const StepResult& result) const;
   Status step(const StepBatch& batch, const StepAhead& ahead, StepResult& result);
   LaunchTime& launch_time() { return launch_times[static_cast<size_t>(running - programs.data())]; }
@@ -119,12 +121,16 @@ struct Pipeline::Impl {
   bool restated = false;  // true: the step state is that of other rows since then, so no step can follow by itself
   const StepProgram* ahead_program = nullptr;
   const StepBatch* ahead_batch = nullptr;  // nullptr: its rows are those before it, moved on
-  std::vector<int32_t> ahead_token, ahead_position, ahead_slot, ahead_out_row;
+  std::vector<int32_t> ahead_token, ahead_position, ahead_slot, ahead_out_row, ahead_host_row;
   std::vector<LaunchTime> launch_times;  // by program
   LaunchTime::Clock::time_point began;   // when the device began with the step that runs, as far as the host knows
   std::vector<std::string> looked_at;    // paths of modules; see Pipeline::look_at
   Look look;
-  float* host_logits = nullptr;  // devices with queues have it once somebody wants logits
+  // Devices with queues have these once somebody wants logits: room for the rows of a step, and the number of the step
+  // that they are of.
+  float* host_logits = nullptr;
+  uint32_t* host_logits_step = nullptr;
+  bool logits_copied = false;  // those of the step that is ahead
 };
 
 }  // namespace tenon

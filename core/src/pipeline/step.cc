@@ -5,6 +5,10 @@
 // moved on by what this one chooses, or other ones, of which some take their token from this step. Invariants: at most
 // one step is ahead, and it is read or dropped before anything else is launched; the next batch takes it only if its
 // tokens, positions, slots and out rows are exactly those expected (is_ahead()). Tokens that leave here are within the vocabulary. Thread: the one that calls step().
+//
+// Logits that the host wants are copied before the next step is launched, which writes its own over them: the copy
+// stands between the two in the queue, and a number after it says when it is done, since to wait for the device would
+// be to wait for the next step, too.
 #include <algorithm>
 #include <thread>
 
@@ -125,8 +129,7 @@ Status Pipeline::Impl::launch_next(const StepBatch& next) {
 // after a short one is launched as late as can be: whoever comes until then is in that one, and would else wait for its
 // end, too. How long steps with prompts take, nobody knows.
 Status Pipeline::Impl::launch_ahead(const StepBatch& batch, const StepAhead& ahead) {
-  const bool possible =
-      context.queues() && !look && batch.sample && !batch.pool && !batch.want_logits && !running->masked;
+  const bool possible = context.queues() && !look && batch.sample && !batch.pool && !running->masked;
   if (!possible) return {};
   // A program can be run again as it is only if its rows move on by themselves.
   const bool moves = ahead.goes_on && !restated && running->moves_on;
@@ -146,6 +149,7 @@ void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& resu
   ahead_position = rows.position;
   ahead_slot = rows.slot;
   ahead_out_row = rows.out_row;
+  ahead_host_row = rows.host_row;
   if (ahead_batch != nullptr) {
     for (size_t row = 0; row < rows.from.size(); ++row) {
       if (rows.from[row] >= 0) ahead_token[row] = result.next[static_cast<size_t>(rows.from[row])];
@@ -161,46 +165,70 @@ void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& resu
 }
 
 bool Pipeline::Impl::is_ahead(const StepBatch& batch) const {
-  return ahead_pending && batch.sample && !batch.pool && !batch.want_logits && batch.mask.empty() &&
-         batch.round == ahead_program->round && (batch.drafted == 0 || batch.round) && batch.out_row == ahead_out_row &&
-         batch.token == ahead_token && batch.position == ahead_position && batch.slot == ahead_slot;
+  return ahead_pending && batch.sample && !batch.pool && batch.mask.empty() && batch.round == ahead_program->round &&
+         (batch.drafted == 0 || batch.round) && batch.out_row == ahead_out_row && batch.token == ahead_token &&
+         batch.position == ahead_position && batch.slot == ahead_slot;
 }
 
 // Nobody wants the step that was launched ahead: its sequences have ended.
 Status Pipeline::Impl::drop_ahead() {
   if (!ahead_pending) return {};
-  ahead_pending = false;
+  ahead_pending = logits_copied = false;
   StepBatch none;
   StepResult result;
   return state.read(none, false, *runner, result);
 }
 
-Status Pipeline::Impl::read(const StepBatch& batch, StepResult& result) {
-  result = {};
+// Enqueues the copy of some out rows of the program that was launched last.
+Status Pipeline::Impl::copy_logits(const StepProgram& program, size_t first, size_t count) {
   const uint32_t columns = target.out_columns();
-  const size_t logits = batch.out_row.size() * columns;
-  const auto* from = static_cast<const float*>(running->program->address(running->logits));
-  if (!context.queues()) {
-    result.logits = {from, logits};
-  } else if (batch.want_logits || !batch.sample) {
+  if (host_logits == nullptr) {
     uint32_t rows = 0;
     for (const tenon_bounds& b : shapes) rows = std::max(rows, b.out_rows);
-    if (host_logits == nullptr) {
-      try {
-        host_logits = static_cast<float*>(
-            context.memory().alloc(TENON_SPACE_HOST, uint64_t{rows} * columns * sizeof(float), "logits for the host"));
-      } catch (const Error& e) {
-        return Status::error(e.code(), e.diagnostics().front().message);
-      }
+    const size_t words = size_t{rows} * columns;
+    try {
+      host_logits = static_cast<float*>(
+          context.memory().alloc(TENON_SPACE_HOST, (words + 1) * sizeof(float), "logits for the host"));
+    } catch (const Error& e) {
+      return Status::error(e.code(), e.diagnostics().front().message);
     }
-    const Status copied = context.copy(host_logits, from, logits * sizeof(float));
-    Status status = runner->finish();  // says more than the copy if a kernel has failed
-    if (status.ok()) status = copied;
+    host_logits_step = reinterpret_cast<uint32_t*>(host_logits + words);
+    *host_logits_step = 0;
+  }
+  const size_t at = first * columns;
+  const auto* from = static_cast<const float*>(program.program->address(program.logits));
+  return context.copy(host_logits + at, from + at, count * columns * sizeof(float));
+}
+
+// Does so for the rows that the host wants of a step that samples. Rows side by side are one copy.
+Status Pipeline::Impl::copy_logits(const StepProgram& program, std::span<const int32_t> rows) {
+  if (!context.queues() || rows.empty()) return {};
+  for (size_t i = 0, end = 0; i < rows.size(); i = end) {
+    for (end = i + 1; end < rows.size() && rows[end] == rows[end - 1] + 1;) ++end;
+    Status status = copy_logits(program, static_cast<size_t>(rows[i]), end - i);
     if (!status.ok()) return status;
+  }
+  return state.post_number(host_logits_step);
+}
+
+// `copied` says whether the copy of the logits was enqueued. Where both have failed, the step says more.
+Status Pipeline::Impl::read(const StepBatch& batch, const Status& copied, StepResult& result) {
+  result = {};
+  const size_t rows = batch.out_row.size(), logits = rows * target.out_columns();
+  const bool queues = context.queues();
+  if (!queues) result.logits = {static_cast<const float*>(running->program->address(running->logits)), logits};
+  if (!batch.sample) {
+    if (!queues) return {};
+    Status all = copy_logits(*running, 0, rows), status = runner->finish();
+    result.logits = {host_logits, logits};
+    return status.ok() ? all : status;
+  }
+  Status status = state.read(batch, running->program->bounds().trees != 0, *runner, result);
+  if (status.ok()) status = copied;
+  if (status.ok() && queues && !batch.host_row.empty()) {
+    status = state.wait_for_number(host_logits_step, *runner);
     result.logits = {host_logits, logits};
   }
-  if (!batch.sample) return {};
-  const Status status = state.read(batch, running->program->bounds().trees != 0, *runner, result);
   return status.ok() ? check_chosen(result) : status;
 }
 
@@ -228,9 +256,11 @@ Status Pipeline::Impl::step(const StepBatch& batch, const StepAhead& ahead, Step
     if (!status.ok()) return status;
     began = LaunchTime::Clock::now();
   }
-  const Status next = launch_ahead(batch, ahead);
+  const Status copied = logits_copied ? Status() : copy_logits(*running, batch.host_row);
+  logits_copied = false;
+  const Status next = copied.ok() ? launch_ahead(batch, ahead) : Status();
   const auto launched = LaunchTime::Clock::now();
-  status = read(batch, result);
+  status = read(batch, copied, result);
   const auto ended = LaunchTime::Clock::now();
   // Where nothing could be launched, the device may have waited.
   if (ahead.goes_on && batch.prompts == 0) {

@@ -19,6 +19,27 @@ constexpr std::chrono::milliseconds kSpin{2};
 constexpr std::chrono::microseconds kPause{20};
 constexpr std::chrono::seconds kPatience{1};
 
+// Waits until the device, or a copy, has written a number.
+Status wait_for(uint32_t* word, uint32_t wanted, Runner& runner) {
+  const std::atomic_ref<uint32_t> posted(*word);
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  while (posted.load(std::memory_order_acquire) != wanted) {
+    const Clock::duration waited = Clock::now() - start;
+    if (waited < kSpin) continue;
+    if (waited < kPatience) {
+      std::this_thread::sleep_for(kPause);
+      continue;
+    }
+    Status status = runner.finish();
+    if (!status.ok()) return status;
+    if (posted.load(std::memory_order_acquire) != wanted) {
+      return Status::error(ErrorCode::kInternal, "the step has ended and posted no tokens");
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 void StepState::declare(StorageTable& storages, std::span<const tenon_bounds> shapes, bool queues) {
@@ -120,28 +141,21 @@ Status StepState::read(const StepBatch& batch, bool trees, Runner& runner, StepR
     return {};
   }
   auto* entry = static_cast<uint32_t*>((*table_)[outbox_].address) + size_t{steps_read_ % kEntries} * entry_words();
-  const std::atomic_ref<uint32_t> posted(*entry);
-  const uint32_t wanted = ++steps_read_;
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
-  while (posted.load(std::memory_order_acquire) != wanted) {
-    const Clock::duration waited = Clock::now() - start;
-    if (waited < kSpin) continue;
-    if (waited < kPatience) {
-      std::this_thread::sleep_for(kPause);
-      continue;
-    }
-    Status status = runner.finish();
-    if (!status.ok()) return status;
-    if (posted.load(std::memory_order_acquire) != wanted) {
-      return Status::error(ErrorCode::kInternal, "the step has ended and posted no tokens");
-    }
-  }
+  Status status = wait_for(entry, ++steps_read_, runner);
+  if (!status.ok()) return status;
   const auto* words = reinterpret_cast<const int32_t*>(entry + 1);
   result.next = {words, outs};
   result.accepted = {words + out_rows_, seqs};
   result.survivors = {trees ? words + out_rows_ + seqs_ : in_order_.data(), rows};
   return {};
+}
+
+Status StepState::post_number(uint32_t* word) const {
+  return context_->copy(word, (*table_)[count_].address, sizeof(*word));
+}
+
+Status StepState::wait_for_number(uint32_t* word, Runner& runner) const {
+  return wait_for(word, steps_read_, runner);
 }
 
 }  // namespace tenon

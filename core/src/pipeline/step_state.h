@@ -43,6 +43,11 @@ class StepState {
   // Waits for the oldest step that was not yet read, and gives what it has chosen. On a device that walks it is done
   // already. With `trees` its program's rows may be trees.
   Status read(const StepBatch& batch, bool trees, Runner& runner, StepResult& result);
+  // Devices with queues have these. Enqueues that a word of the host's memory gets the number of the sampling step that
+  // was launched last, once all that was enqueued is done.
+  Status post_number(uint32_t* word) const;
+  // Waits until a word has the number of the step that was read last.
+  Status wait_for_number(uint32_t* word, Runner& runner) const;
 
  private:
   static constexpr uint32_t kEntries = 4;

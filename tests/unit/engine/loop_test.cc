@@ -35,16 +35,9 @@ class Loop : public ::testing::TestWithParam<Case> {
   static void TearDownTestSuite() { requests_ = {}, alone_ = {}; }
   static const std::vector<Request>& requests() { return requests_[GetParam().alike ? 1 : 0]; }
 
-  // Nobody rests beside a request that wants log probabilities.
-  static Request request(size_t i) {
-    Request r = requests()[i];
-    r.logprobs = r.logprobs && !GetParam().rests;
-    return r;
-  }
-
   static void expect_as_alone(const Result& r, size_t i, bool cancelled) {
     SCOPED_TRACE("request " + std::to_string(i));
-    test::expect_as_alone(r, alone_[GetParam().alike ? 1 : 0][i], cancelled, !GetParam().rests);
+    test::expect_as_alone(r, alone_[GetParam().alike ? 1 : 0][i], cancelled, true);
   }
 
   static std::unique_ptr<Engine> open_case() {
@@ -67,10 +60,8 @@ std::array<std::vector<Result>, 2> Loop::alone_;
 TEST_P(Loop, EachRequestGetsTheTextThatItGetsAlone) {
   const auto engine = open_case();
   const uint32_t pages = free_pages(*engine);
-  std::vector<Request> given;
-  for (size_t i = 0; i < kRequests; ++i) given.push_back(request(i));
   const size_t ended_by_cancel =
-      run_at_random(*engine, given, {.every = 12, .most = 20, .to_cancel = 15}, expect_as_alone);
+      run_at_random(*engine, requests(), {.every = 12, .most = 20, .to_cancel = 15}, expect_as_alone);
   const RunStats stats = engine->totals();
   EXPECT_GT(ended_by_cancel, 5u);
   EXPECT_EQ(stats.preempted > 0, GetParam().preempts) << stats.preempted << " were pre-empted";
@@ -93,7 +84,7 @@ TEST_P(Loop, AlsoWhenTheyComeFromOtherThreads) {
     threads.emplace_back([&, t] {
       std::mt19937_64 random(t);
       for (size_t i = t * kEach; i < (t + 1) * kEach; ++i) {
-        Request r = request(i);
+        Request r = requests()[i];
         r.on_done = [&, i](const Result& result) {
           results[i] = result;
           ++done;

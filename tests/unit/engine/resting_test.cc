@@ -230,14 +230,18 @@ TEST_F(Resting, EachRestIsInTheTrace) {
   EXPECT_LT(rests, rested / 2);
 }
 
-TEST_F(Resting, NobodyDoesWhileLogitsAreWanted) {
+TEST_F(Resting, LogProbabilitiesMakeNoDifference) {
   open(kThreeAreSlow);
   for (int32_t i = 0; i < 3; ++i) {
-    Request r = request_of(i, 40);
+    Request r = request_of(i, 60);
     r.logprobs = i == 1;
     submit(std::move(r));
   }
-  EXPECT_THAT(steps(40), Each(3u));
+  EXPECT_THAT(steps(kMeasured), Each(3u));
+  EXPECT_THAT(steps(40), Each(2u));
+  run();
+  for (size_t i = 0; i < 3; ++i) expect_as_alone(i);
+  EXPECT_EQ(results_[1].logprobs.size(), 60u);
 }
 
 }  // namespace

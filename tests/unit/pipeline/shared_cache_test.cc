@@ -306,7 +306,6 @@ class Running {
       batch.kv_len = {static_cast<int32_t>(length[0]), static_cast<int32_t>(length[1])};
       batch.seq_row = {0};
       for (uint32_t slot = 0; slot < 2; ++slot) add(batch, texts[slot], slot, rows[slot]);
-      batch.want_logits = true;
       batch.sample = std::max(rows[0], rows[1]) == 1;
       batch.prompts = batch.sample ? 0 : static_cast<uint32_t>(batch.seq_slot.size());
       batch.prompt_rows = batch.sample ? 0 : static_cast<uint32_t>(batch.token.size());
@@ -329,6 +328,7 @@ class Running {
     if (Status s = pipeline->reserve(slot, length[slot] + rows); !s.ok()) throw Error(s.code(), s.message());
     for (uint32_t r = 0; r < rows; ++r) {
       const auto row = static_cast<int32_t>(batch.token.size());
+      batch.host_row.push_back(row);
       batch.out_row.push_back(row);
       batch.parent.push_back(r == 0 ? -1 : row - 1);
       batch.slot.push_back(static_cast<int32_t>(slot));

@@ -67,13 +67,13 @@ struct StepBatch {
   std::vector<int32_t> token, position, slot, parent;  // (rows)
   std::vector<int32_t> seq_slot, seq_row;              // (sequences), (sequences + 1)
   std::vector<int32_t> out_row;                        // the rows whose logits are wanted, ascending
+  std::vector<int32_t> host_row;                       // the out rows whose logits the host wants, too, ascending
   std::vector<int32_t> kv_len;                         // (slots)
   // (rows): a row whose number is not below 0 has the token that the step before chooses for that out row, and `token` has
   // 0. It is empty but for batches that StepAhead::next gives.
   std::vector<int32_t> from = {};
-  bool sample = true;        // false: only logits are wanted
-  bool want_logits = false;  // logits are wanted beside the chosen tokens
-  bool pool = false;  // the final hidden states of its sequences are pooled; the pipeline is built with embeddings
+  bool sample = true;  // false: the host wants the logits of all out rows, and nothing else
+  bool pool = false;   // the final hidden states of its sequences are pooled; the pipeline is built with embeddings
   // Each sequence has 1 + draft_tokens() rows, and the draft model makes the tokens of all but the first.
   bool round = false;
   // (out rows): Each is the number of the mask that the row's token is chosen under (see TENON_F_MASK), from 0, or -1.
@@ -103,7 +103,8 @@ struct StepResult {
   std::span<const int32_t> next;       // (out rows): a token, or below 0 a value that tenon/sdk/told.h explains
   std::span<const int32_t> accepted;   // (sequences): how many rows survive
   std::span<const int32_t> survivors;  // (rows): those that survive, ascending, of sequence s from row seq_row[s] on
-  // (out rows, out_columns()), as the model gave them; empty on a device with queues unless the batch wants them.
+  // (out rows, out_columns()), as the model gave them; on a device with queues only the rows that the batch wants are
+  // there, and it is empty if that wants none.
   std::span<const float> logits;
   bool ahead = false;  // the step after this one is under way: see step()
 };
