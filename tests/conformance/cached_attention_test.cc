@@ -250,8 +250,9 @@ TEST_P(ChannelKeys, OfPrompts) {
                                            {.kv_heads = 2, .softcap = 5},
                                            {.kv_heads = 2, .window = 150}}) {
     const uint32_t prompt = on_cpu() ? 150 : 450;
-    Layer l = layer(s, {.rows = prompt});
+    Layer l = layer(s, {.rows = prompt, .capacity = s.window != 0 ? 2048U : 1024U});
     for (const uint32_t rows : {prompt, 1U, 130U, 27U}) l.step({rows}, within(s));
+    if (s.window != 0) l.step({prompt}, within(s));  // in cells that are used again
     if (HasFatalFailure()) return;
   }
 }
@@ -289,7 +290,9 @@ TEST_P(ChannelKeys, OfManySequences) {
   const std::vector<uint32_t> lengths = {40, 95, 286, on_cpu() ? 300U : 700U};
   const std::vector<uint32_t> counts =
       on_cpu() ? std::vector<uint32_t>{1, 9} : std::vector<uint32_t>{1, 9, 64, 80, 150};
-  for (const Shape& s : std::vector<Shape>{{}, {.kv_heads = 4, .k_dim = 64, .v_dim = 64, .cache = groups_of(128)}}) {
+  for (const Shape& s : std::vector<Shape>{{},
+                                           {.kv_heads = 4, .k_dim = 64, .v_dim = 64, .cache = groups_of(128)},
+                                           {.kv_heads = 2, .window = 190, .cache = groups_of(128)}}) {
     Layer prompts = layer(s, {.rows = 1121, .seqs = 4, .rows_per_seq = 700});
     prompts.step(lengths, within(s));
     for (const uint32_t seqs : counts) {

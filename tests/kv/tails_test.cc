@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "policies.h"
+#include "unit/trace/temp_folder.h"
 
 namespace tenon::test {
 namespace {
@@ -206,6 +210,58 @@ TEST(ChannelKeys, GoWithLayersThatHaveWindows) {
       EXPECT_EQ(got, first) << model << ", " << rows;
     }
   }
+}
+
+// This is Gemma's layers, one of which sees everything, with windows that reach further back than tails.
+class LongWindows {
+ public:
+  LongWindows() {
+    std::filesystem::copy(root() / "tests/golden/data/tiny-gemma3", folder_.path(),
+                          std::filesystem::copy_options::recursive);
+    const std::string config = folder_.file("config.json"), window = "\"sliding_window\": 24";
+    std::string text = TempFolder::bytes(config);
+    text.replace(text.find(window), window.size(), "\"sliding_window\": 150");
+    std::ofstream(config) << text;
+  }
+  std::unique_ptr<Engine> open(const Settings& settings) const {
+    return open_on("cpu", settings, 0, false, folder_.path());
+  }
+
+ private:
+  TempFolder folder_;
+};
+
+// In steps of 250 rows a window would take no less than the capacity, so that everything is kept. In steps of 16 the
+// pages of a window are used again after 192 tokens, or after 256 where groups, and so pages, have 128.
+TEST(ChannelKeys, InWindowsGiveTheBitsOfACacheThatKeepsEverything) {
+  const LongWindows model;
+  Request r = text(100, 250);
+  r.logprobs = true;
+  for (const char* group : {"kv_cache.group=32", "kv_cache.group=64", "kv_cache.group=128"}) {
+    const Settings settings = {"kv_cache.use=int4", "kv_cache.keys=channel", "kv_cache.capacity=384",
+                               "scheduler.prefill_rows=16", group};
+    const auto windows = model.open(settings), whole = model.open(with(settings, {"scheduler.prefill_rows=250"}));
+    EXPECT_LT(windows->pipeline().kv_used_bytes(350), whole->pipeline().kv_used_bytes(350));
+    const Result got = windows->generate(r), want = whole->generate(r);
+    ASSERT_EQ(got.tokens, want.tokens) << group;
+    for (size_t i = 0; i < got.logprobs.size(); ++i) {
+      ASSERT_EQ(got.logprobs[i].value, want.logprobs[i].value) << group << ", token " << i;
+    }
+    EXPECT_EQ(windows->pipeline().high_water(), windows->pipeline().plan().peak()) << group;
+    EXPECT_EQ(model.open(with(settings, {"draft.use=ngram"}))->generate(r).tokens, want.tokens) << group;
+  }
+}
+
+// More capacity takes memory in the layer that sees everything alone, and less of it than in halves.
+TEST(ChannelKeys, OfWindowsTakeTheMemoryOfWindows) {
+  const LongWindows model;
+  const auto growth = [&](const Settings& cache) {
+    const auto peak = [&](const char* capacity) {
+      return model.open(with(cache, {"scheduler.prefill_rows=16", capacity}))->pipeline().plan().peak();
+    };
+    return peak("kv_cache.capacity=512") - peak("kv_cache.capacity=256");
+  };
+  EXPECT_LT(growth({"kv_cache.use=int4", "kv_cache.keys=channel"}), growth({"kv_cache.use=static"}));
 }
 
 TEST(ChannelKeys, ArePlannedAndSayWhatTheyCannotDo) {

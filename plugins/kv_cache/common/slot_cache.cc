@@ -17,7 +17,7 @@ using sdk::Refused;
 
 constexpr uint64_t kAlignment = 256;
 constexpr uint32_t kMostCells = 1u << 30;
-constexpr uint32_t kWindowPage = 64;     // a page of a layer with a window has so many cells
+constexpr uint32_t kWindowPage = 64;     // a page of a layer with a window has so many cells at least
 constexpr uint32_t kMostRotated = 1024;  // a head has so many at most; a GPU rotates eight at a time in shared memory
 
 }  // namespace
@@ -41,7 +41,7 @@ SlotCache::Group SlotCache::group_for(uint32_t window, const tenon_bounds& b) co
   g.page_room = paged() ? g.page_cells : (cells + 7) / 8 * 8;
   if (window != 0 && !ring()) {
     const uint64_t needed = uint64_t{window} + b.rows_per_seq + b.steps_ahead;
-    const uint32_t page = paged() ? g.page_cells : kWindowPage;
+    const uint32_t page = paged() ? g.page_cells : std::max(kWindowPage, policy_.key_group);
     // These tokens may begin in the last cell of a pool's page, and then touch a page more than they would fill.
     const uint64_t turn = paged() ? (needed + page - 2) / page + 1 : (needed + page - 1) / page;
     if (turn * page < cells) {
@@ -102,7 +102,7 @@ tenon_kv_view SlotCache::claim(const tenon_kv_geometry& g, const tenon_bounds& b
   const auto view_of = [&](uint32_t window) {
     return prototype(g.heads, g.k_dim, g.v_dim, group_for(window, b), std::min(cells_for(b), kMostCells));
   };
-  tenon_kv_view view = view_of(coded_window(g.window));
+  tenon_kv_view view = view_of(g.window);
   if (policy_.tail == 0) return view;
   tenon_kv_view tail = view_of(tail_window(g.window));
   make_exact(tail, kTailFormat);
@@ -209,14 +209,14 @@ tenon_footprint SlotCache::plan(std::span<const tenon_kv_geometry> layers, const
     if (group.window != 0 && group_of(group.window) == 0) groups_.push_back(group);
   };
   for (const tenon_kv_geometry& g : layers) {
-    add_group(coded_window(g.window));
+    add_group(g.window);
     if (policy_.tail != 0) add_group(tail_window(g.window));
   }
   if (paged()) size_pools(layers);
   planes_.clear();
   uint64_t offset = 0;
   for (const tenon_kv_geometry& g : layers) {
-    const uint32_t group = group_of(coded_window(g.window));
+    const uint32_t group = group_of(g.window);
     add_plane(offset, {0, g.heads, g.k_dim, format_.k.codec, group});
     add_plane(offset, {0, g.heads, g.v_dim, format_.v.codec, group});
     if (!scaled()) continue;
@@ -390,7 +390,9 @@ uint64_t SlotCache::used_bytes(uint32_t kv_len) const {
     const uint64_t most = ring() ? uint64_t{policy_.sinks} + policy_.window : g.window != 0 ? g.window : kv_len;
     const uint64_t tokens = std::min<uint64_t>(kv_len, most);
     bytes += g.token_bytes * tokens;
-    if (policy_.key_group != 0) bytes += g.key_group_bytes * ((tokens + policy_.key_group - 1) / policy_.key_group);
+    if (policy_.key_group == 0) continue;
+    bytes += g.key_group_bytes *
+             ((kv_len + policy_.key_group - 1) / policy_.key_group - (kv_len - tokens) / policy_.key_group);
   }
   return bytes;
 }

@@ -182,9 +182,8 @@ class SlotCache {
   uint64_t page_rows(const Plane& p) const { return rows_of(p, 0, groups_[p.group].page_room); }
   uint64_t head_bytes(const Plane& p) const { return row_bytes(p) * page_rows(p); }
   static constexpr tenon_kv_format kTailFormat = sdk::kv_format(TENON_F16);
-  // These return how far codes, and the tail, reach back in a layer with that window of its own, or with none; 0: to
-  // the beginning. A group of keys is coded from the tail, whatever the window, and is not taken apart.
-  uint32_t coded_window(uint32_t window) const { return policy_.key_group != 0 ? 0 : window; }
+  // Returns how far the tail reaches back in a layer with that window of its own, or with none. A group of keys is coded
+  // from the tail, whatever the window.
   uint32_t tail_window(uint32_t window) const {
     return window != 0 && window < policy_.tail && policy_.key_group == 0 ? window : policy_.tail;
   }
