@@ -1,5 +1,4 @@
-// kv_cache.h2o and kv_cache.snapkv keep what their rules say, beside the rules in float64: a list of
-// positions with their scores for each KV head.
+// kv_cache.h2o and kv_cache.snapkv keep what their rules say, beside the rules in float64.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,6 +6,7 @@
 
 #include "conformance/kv_cache_host.h"
 #include "support/component.h"
+#include "support/evicting_rule.h"
 
 namespace tenon::test {
 namespace {
@@ -15,34 +15,21 @@ using conformance::KvCacheHost;
 
 constexpr uint32_t kSlots = 3, kRows = 24;
 
-// This is a policy as its README says it.
 struct Policy {
   const char* name;
   std::vector<Setting> params;
-  uint32_t most;     // so many tokens are in use when a step's rows come
-  uint32_t cut;      // so many tokens are kept after a prompt, and where text has filled `most`
-  uint32_t newest;   // so many tokens are never dropped
-  uint32_t observe;  // so many rows weigh; 0: all
-  uint32_t around;   // a score counts for so many tokens to either side
+  EvictingRule rule;
 };
 const Policy kH2o{.name = "h2o",
                   .params = {{"heavy", int64_t{9}}, {"recent", int64_t{6}}, {"format", std::string("fp32")}},
-                  .most = 15,
-                  .cut = 15,
-                  .newest = 6,
-                  .observe = 0,
-                  .around = 0};
+                  .rule = {.most = 15, .cut = 15, .newest = 6, .observe = 0, .around = 0}};
 const Policy kSnapKv{.name = "snapkv",
                      .params = {{"prompt", int64_t{19}},
                                 {"room", int64_t{11}},
                                 {"observe", int64_t{8}},
                                 {"pool", int64_t{5}},
                                 {"format", std::string("fp32")}},
-                     .most = 30,
-                     .cut = 19,
-                     .newest = 8,
-                     .observe = 8,
-                     .around = 2};
+                     .rule = {.most = 30, .cut = 19, .newest = 8, .observe = 8, .around = 2}};
 
 void PrintTo(const Policy& p, std::ostream* out) {
   *out << p.name;
@@ -55,51 +42,6 @@ float weight_of(uint32_t step, uint32_t layer, uint32_t slot, uint32_t head, uin
              (position * 2654435761U ^ (step * 40503U + layer * 977U + slot * 131U + head * 17U)) >> 16U & 63U) /
          64;
 }
-
-// This is one KV head of a sequence.
-struct Line {
-  std::map<uint32_t, double> score;    // by position
-  std::map<uint32_t, double> pending;  // the step before has left these weights
-  bool prompt = false;                 // a piece of a prompt came, and no row alone since
-  uint32_t dropped = 0;
-
-  void step(const Policy& policy, uint32_t kv_len, uint32_t rows) {
-    for (const auto& [position, weight] : pending) score[position] += weight;
-    pending.clear();
-    std::erase_if(score, [&](const auto& s) { return s.first >= kv_len; });
-    if (kv_len == 0) prompt = false;
-    const bool cuts = rows == 1 && (prompt || score.size() > policy.most);
-    drop_to(policy, cuts ? policy.cut : policy.most, kv_len);
-    if (rows == 1) prompt = false;
-    if (policy.observe != 0 && rows > 1 && rows >= policy.observe) prompt = true;
-    for (auto& [position, s] : score) {
-      if (policy.observe == 0) continue;
-      s *= rows < policy.observe ? 1 - double(rows) / policy.observe : 0;
-    }
-    for (uint32_t i = 0; i < rows; ++i) score[kv_len + i] = 0;
-  }
-
- private:
-  void drop_to(const Policy& policy, size_t keep, uint32_t kv_len) {
-    if (score.size() <= keep) return;
-    std::vector<std::pair<uint32_t, double>> old;
-    for (const auto& s : score) {
-      if (s.first + policy.newest < kv_len) old.emplace_back(s);
-    }
-    std::vector<std::tuple<double, double, uint32_t>> order;
-    for (size_t i = 0; i < old.size(); ++i) {
-      double pooled = 0;
-      for (size_t j = 0; j < old.size(); ++j) {
-        if (j + policy.around >= i && j <= i + policy.around) pooled = std::max(pooled, old[j].second);
-      }
-      order.emplace_back(pooled, old[i].second, old[i].first);
-    }
-    std::ranges::sort(order);
-    dropped += static_cast<uint32_t>(score.size() - keep);
-    ASSERT_LE(score.size() - keep, order.size());
-    for (size_t i = 0, n = score.size() - keep; i < n; ++i) score.erase(std::get<2>(order[i]));
-  }
-};
 
 class Evicting : public testing::TestWithParam<std::tuple<Policy, const char*>> {
  protected:
@@ -114,7 +56,9 @@ class Evicting : public testing::TestWithParam<std::tuple<Policy, const char*>> 
     for (uint32_t layer = 0; layer < host_->layers(); ++layer) lines_.emplace_back(kSlots * host_->heads(layer));
   }
   static const Policy& policy() { return std::get<0>(GetParam()); }
-  Line& line(uint32_t layer, uint32_t slot, uint32_t head) { return lines_[layer][slot * host_->heads(layer) + head]; }
+  KeptTokens& line(uint32_t layer, uint32_t slot, uint32_t head) {
+    return lines_[layer][slot * host_->heads(layer) + head];
+  }
 
   template <class F>
   void each_line(uint32_t slot, const F& f) {
@@ -124,7 +68,8 @@ class Evicting : public testing::TestWithParam<std::tuple<Policy, const char*>> 
   }
   void step(const std::vector<KvCacheHost::Append>& appends) {
     for (const auto& a : appends) {
-      each_line(a.slot, [&](uint32_t, uint32_t, Line& l) { l.step(policy(), host_->length(a.slot), a.rows); });
+      each_line(a.slot,
+                [&](uint32_t, uint32_t, KeptTokens& l) { l.step(policy().rule, host_->length(a.slot), a.rows); });
     }
     ASSERT_EQ(host_->step(appends, random_), "");
     ++steps_;
@@ -132,7 +77,7 @@ class Evicting : public testing::TestWithParam<std::tuple<Policy, const char*>> 
       return weight_of(steps_, layer, slot, head, p);
     });
     for (const auto& a : appends) {
-      each_line(a.slot, [&](uint32_t layer, uint32_t head, Line& l) {
+      each_line(a.slot, [&](uint32_t layer, uint32_t head, KeptTokens& l) {
         std::vector<uint32_t> want;
         for (const auto& [position, score] : l.score) {
           want.push_back(position);
@@ -152,7 +97,7 @@ class Evicting : public testing::TestWithParam<std::tuple<Policy, const char*>> 
   std::unique_ptr<conformance::Component> cache_;
   std::unique_ptr<KvCacheHost> host_;
   std::mt19937_64 random_{3};
-  std::vector<std::vector<Line>> lines_;  // [layer][slot, head]
+  std::vector<std::vector<KeptTokens>> lines_;  // [layer][slot, head]
   uint32_t steps_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Policies, Evicting,
@@ -166,7 +111,7 @@ TEST_P(Evicting, TwoSequencesKeepWhatTheRuleSays) {
     step({{0, 1 + i % 7}, {1 + i % 2, 1 + i % 3}});
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(host_->length(0), 5 * policy().most);
+  EXPECT_GT(host_->length(0), 5 * policy().rule.most);
 }
 
 // The last piece of a prompt is long, short, or a row; the text fills the room again and again.
@@ -177,7 +122,7 @@ TEST_P(Evicting, APromptInPiecesAndTheTextAfterIt) {
     if (HasFatalFailure()) return;
     EXPECT_GT(line(0, 0, 0).dropped, 30U);
     ASSERT_EQ(host_->truncate(0, 0), TENON_OK) << host_->last_reason();
-    each_line(0, [](uint32_t, uint32_t, Line& l) { l.dropped = 0; });
+    each_line(0, [](uint32_t, uint32_t, KeptTokens& l) { l.dropped = 0; });
   }
 }
 
@@ -213,7 +158,7 @@ TEST_P(Evicting, AForkGoesOnAsItsOriginalWould) {
   for (const uint32_t text : {20U, 0U}) {
     read_and_write(0, {24}, text);
     ASSERT_EQ(host_->fork(0, 2, host_->length(0) - 1), TENON_OK) << host_->last_reason();
-    each_line(0, [&](uint32_t layer, uint32_t head, Line& l) { line(layer, 2, head) = l; });
+    each_line(0, [&](uint32_t layer, uint32_t head, KeptTokens& l) { line(layer, 2, head) = l; });
     for (uint32_t i = 0; i < 30 && !HasFatalFailure(); ++i) step({{0, 1}, {2, 1 + i % 2}});
     for (const uint32_t slot : {0U, 2U}) ASSERT_EQ(host_->truncate(slot, 0), TENON_OK) << host_->last_reason();
   }
@@ -239,7 +184,7 @@ TEST_P(Evicting, AnImportGoesOnAsItsOriginalWould) {
     read_and_write(2, {24, 24}, 3);
     ASSERT_EQ(host_->import_sequence(2, length, bytes, *host_, 0), TENON_OK) << host_->last_reason();
     EXPECT_EQ(host_->export_sequence(2), bytes);
-    each_line(0, [&](uint32_t layer, uint32_t head, Line& l) { line(layer, 2, head) = l; });
+    each_line(0, [&](uint32_t layer, uint32_t head, KeptTokens& l) { line(layer, 2, head) = l; });
     for (const uint32_t slot : {0U, 2U}) ASSERT_EQ(host_->truncate(slot, length - 1), TENON_OK);
     for (uint32_t i = 0; i < 30 && !HasFatalFailure(); ++i) step({{0, 1 + i % 2}, {2, 1 + i % 3}});
     for (const uint32_t slot : {0U, 2U}) ASSERT_EQ(host_->truncate(slot, 0), TENON_OK) << host_->last_reason();

@@ -242,7 +242,7 @@ INSTANTIATE_TEST_SUITE_P(
         keeps("h2o_of_everything", h2o(), {"kv_cache.heavy=100", "kv_cache.recent=60"}),
         reads_in_pieces("h2o_of_prompts", evicts("", h2o(), {"kv_cache.heavy=100", "kv_cache.recent=12"})),
         evicts("h2o_fp32", h2o()), evicts("h2o_fp16", h2o(), {"kv_cache.format=fp16"}),
-        evicts("h2o_bf16", h2o(), {"kv_cache.format=bf16"}),
+        evicts("h2o_bf16", h2o(), {"kv_cache.format=bf16"}), of("tiny-shared", evicts("h2o_of_shared_caches", h2o())),
         keeps("snapkv_of_everything", snapkv(), {"kv_cache.prompt=160"}), evicts("snapkv_fp32", snapkv()),
         evicts("snapkv_fp16", snapkv(), {"kv_cache.format=fp16"}),
         evicts("snapkv_bf16", snapkv(), {"kv_cache.format=bf16"}),

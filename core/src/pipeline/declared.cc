@@ -82,6 +82,11 @@ tenon_kv_geometry kv_geometry_of(const AttentionDecl& d) {
   return g;
 }
 
+tenon_kv_view as_read_by(const AttentionDecl& d, tenon_kv_view view) {
+  if (d.cache_of) view.weight_rows = 0;
+  return view;
+}
+
 tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro, tenon_format out_format) {
   auto a = sdk::abi_struct<tenon_attn>();
   a.q_heads = d.q_heads;

@@ -105,6 +105,8 @@ struct RowOps {
 };
 
 tenon_kv_geometry kv_geometry_of(const AttentionDecl& d);
+// Returns the view of a cache as that layer reads it: softmax weights are those of the layer whose cache it is.
+tenon_kv_view as_read_by(const AttentionDecl& d, tenon_kv_view view);
 // `pro` has the ops that are left for the attention; it outlives the result.
 tenon_attn attention_of(const AttentionDecl& d, const ChainView& pro, tenon_format out_format = TENON_F32);
 

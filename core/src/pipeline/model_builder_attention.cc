@@ -65,7 +65,7 @@ tenon_kv_view ModelBuilder::cache_view(const AttentionDecl& d) {
   Call call(cache, "view");
   call.check(instance_.cache().view(cache.self(), d.cache_layer, &s.stores, rec_.recorder(), &view, call.why()));
   declared_.kv_tables[view.group] = {view.page_cells, view.columns};
-  return view;
+  return as_read_by(d, view);
 }
 
 void ModelBuilder::record_append(const AttentionDecl& d, tenon_tid y) {
@@ -124,7 +124,7 @@ tenon_kv_view ModelBuilder::record_cache_copy(const AttentionLayer& layer) {
   Call call(cache, "record dequant");
   call.check(instance_.cache().record_dequant(cache.self(), d.cache_layer, &s.stores, &want, rec_.recorder(), &view,
                                               call.why()));
-  return view;
+  return as_read_by(d, view);
 }
 
 }  // namespace tenon

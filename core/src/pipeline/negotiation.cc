@@ -123,7 +123,7 @@ void Negotiation::throw_refusals() {
 void Negotiation::negotiate_caches() {
   for (AttentionLayer& layer : declared_.layers) {
     if (layer.decl.cache_of) {
-      layer.cache = declared_.layers[*layer.decl.cache_of].cache;
+      layer.cache = as_read_by(layer.decl, declared_.layers[*layer.decl.cache_of].cache);
     } else {
       negotiate_cache(layer);
     }
@@ -151,10 +151,6 @@ void Negotiation::negotiate_cache(AttentionLayer& layer) {
 
 void Negotiation::check_shared_cache(const AttentionLayer& layer, const AttentionLayer& own) {
   const std::string path = without_layer(layer.decl.path), id = components_.kv_cache.id();
-  if (layer.cache.weight_rows != 0) {
-    refuse(path, id + " goes by the softmax weights of one layer, and this one reads the cache of " + own.decl.path +
-                     ", which has weights of its own; choose a cache that wants none");
-  }
   // An attention turns keys that are kept before rope as it turns its queries.
   const ChainOp *mine = declared_.sites[layer.qkv].rope_of_queries(),
                 *theirs = declared_.sites[own.qkv].rope_of_queries();

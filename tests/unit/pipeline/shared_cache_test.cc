@@ -10,8 +10,10 @@
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "made_model.h"
+#include "support/evicting_rule.h"
 #include "support/pipelines.h"
 
 namespace tenon::test {
@@ -136,6 +138,8 @@ struct Policy {
   uint32_t sinks = 0, window = 0;  // the first tokens, and the newest ones; window 0: all
   bool renumbered = false;         // angles are those of places among what is kept
   uint32_t pages = 0;              // so many pages of layers without a window are read; 0: all
+  // Each KV head of a layer keeps what its own rows lean on, and other layers read that.
+  std::optional<EvictingRule> evicts = {};
 };
 
 // A text in float64, of which rows[i] came in steps of so many.
@@ -155,7 +159,9 @@ class Reference {
 
  private:
   struct Cached {
-    std::vector<Row> keys, values;  // keys before rope
+    std::vector<Row> keys, values;              // keys before rope
+    std::vector<KeptTokens> kept = {};          // by KV head, if the policy evicts
+    std::vector<std::set<uint32_t>> seen = {};  // by row and KV head: these positions and no others
   };
 
   Row product(const std::string& name, const Row& x) const {
@@ -216,7 +222,29 @@ class Reference {
     return read;
   }
 
-  Row attend(const Layer& l, const Cached& cached, const Row& q, uint32_t n) const {
+  // Begins a step whose first row is at position n.
+  void evict(Cached& cached, uint32_t n) const {
+    for (uint32_t row = 0; row < rows_[n]; ++row) {
+      for (KeptTokens& kept : cached.kept) {
+        if (row == 0) kept.step(*policy_.evicts, n, rows_[n]);
+        std::set<uint32_t>& seen = cached.seen.emplace_back();
+        for (const auto& [position, score] : kept.score) seen.insert(position);
+      }
+    }
+  }
+  // The row at position n, the last but so many of its step, leans on what is kept.
+  void lean(Cached& cached, uint32_t n, uint32_t from_end, const std::vector<Row>& weights) const {
+    if (policy_.evicts->observe != 0 && from_end >= policy_.evicts->observe) return;
+    for (size_t kv = 0; kv < weights.size(); ++kv) {
+      KeptTokens& kept = cached.kept[kv];
+      for (const auto& [position, score] : kept.score) {
+        if (position <= n) kept.pending[position] += weights[kv][position];
+      }
+    }
+  }
+
+  // Returns the heads of a row, and adds its softmax weights to `weights`, which are by KV head and position.
+  Row attend(const Layer& l, const Cached& cached, const Row& q, uint32_t n, std::vector<Row>& weights) const {
     Row out;
     const uint32_t group = l.q_heads / l.kv_heads;
     for (uint32_t kv = 0; kv < l.kv_heads; ++kv) {
@@ -224,18 +252,21 @@ class Reference {
       for (uint32_t g = 0; g < group; ++g) queries.push_back(turned(q, kv * group + g, index_of(n, n)));
       const std::vector<bool> pages = l.window == 0 ? pages_read(cached, kv, queries, n) : std::vector<bool>();
       for (const Row& query : queries) {
-        Row mean(kVDim);
+        Row mean(kVDim), shares(n + 1);
         double sum = 0;
         for (uint32_t p = 0; p <= n; ++p) {
           if (l.window != 0 && p + l.window <= n) continue;
           if (policy_.window != 0 && p >= policy_.sinks && p + policy_.window <= n) continue;
           if (l.window == 0 && !pages[p / kPage]) continue;
+          if (policy_.evicts && !cached.seen[n * l.kv_heads + kv].contains(p)) continue;
           const double weight =
               std::exp(dot(query, turned(cached.keys[p], kv, index_of(p, n))) * static_cast<double>(kScale));
           sum += weight;
+          shares[p] = weight;
           for (size_t d = 0; d < kVDim; ++d) mean[d] += weight * cached.values[p][kv * kVDim + d];
         }
         for (const double m : mean) out.push_back(m / sum);
+        for (uint32_t p = 0; p <= n; ++p) weights[kv][p] += shares[p] / sum;
       }
     }
     return out;
@@ -250,11 +281,18 @@ class Reference {
         mine.keys.push_back(normed(product(path + ".k", row), path + ".k_norm"));
         mine.values.push_back(product(path + ".v", row));
       }
+      mine.kept.resize(l.kv_heads);
     }
-    const Cached& cached = cached_.at(l.cache_of.value_or(static_cast<uint32_t>(number)));
+    Cached& cached = cached_.at(l.cache_of.value_or(static_cast<uint32_t>(number)));
+    const bool decides = policy_.evicts && !l.cache_of;
+    uint32_t end = 0;  // of the row's step
     for (uint32_t n = 0; n < x.size(); ++n) {
+      if (decides && n == end) evict(cached, n);
+      if (n == end) end += rows_[n];
+      std::vector<Row> weights(l.kv_heads, Row(n + 1));
       const Row q = normed(product(path + ".q", x[n]), path + ".q_norm");
-      const Row o = product(path + ".o", attend(l, cached, q, n));
+      const Row o = product(path + ".o", attend(l, cached, q, n, weights));
+      if (decides) lean(cached, n, end - 1 - n, weights);
       for (size_t i = 0; i < kWidth; ++i) x[n][i] += o[i];
     }
   }
@@ -376,8 +414,16 @@ const Case kCases[] = {
     {"renumbered",
      {"kv_cache.use=sink_window", "kv_cache.sinks=3", "kv_cache.window=20"},
      {.sinks = 3, .window = 20, .renumbered = true}},
+    {"h2o_all", {"kv_cache.use=h2o"}},
+    {"h2o",
+     {"kv_cache.use=h2o", "kv_cache.heavy=9", "kv_cache.recent=6"},
+     {.evicts = EvictingRule{.most = 15, .cut = 15, .newest = 6, .observe = 0, .around = 0}}},
+    {"snapkv",
+     {"kv_cache.use=snapkv", "kv_cache.prompt=12", "kv_cache.room=8", "kv_cache.observe=5", "kv_cache.pool=3"},
+     {.evicts = EvictingRule{.most = 20, .cut = 12, .newest = 5, .observe = 5, .around = 1}}},
     // These round what they keep.
     {"fp16", {"kv_cache.use=static", "kv_cache.format=fp16"}, {}, 3e-3},
+    {"h2o_all_fp16", {"kv_cache.use=h2o", "kv_cache.format=fp16"}, {}, 3e-3},
     {"int8", {"kv_cache.use=int8", "kv_cache.format=fp16_scales"}, {}, 3e-2},
     {"fp8", {"kv_cache.use=fp8", "kv_cache.format=fp16_scales"}, {}, 1e-1},
     {"int4", {"kv_cache.use=int4", "kv_cache.format=fp16_scales", "kv_cache.tail=16"}, {}, 1e-1},
@@ -411,6 +457,7 @@ TEST_P(SharedCaches, EqualFloat64InPromptsPiecesAndSingleRowsOfTwoSequences) {
 
 // Products and long steps are rounded to halves there; a wrong layer's keys would be off by 0.4.
 TEST_P(SharedCaches, OnAGpuEqualFloat64) {
+  if (GetParam().policy.evicts) GTEST_SKIP() << "what is dropped hangs on weights that halves have rounded";
   if (const std::string problem = no_gpu(); !problem.empty()) GTEST_SKIP() << problem;
   expect_float64(with(settings("flash"), {"device.use=cuda"}), std::max(GetParam().within, 2e-2));
 }
@@ -473,15 +520,6 @@ TEST(SharedCache, OfALayerThatCannotGiveItIsRefusedByName) {
                         "elements, expected 4 KV heads of 16 and 32 elements"));
   EXPECT_THAT(error({{{}, 4, 8}, {0}}), HasSubstr("which has a window of 8 positions, expected no window"));
   EXPECT_THAT(error({{{}}, {0}}), HasSubstr("no error"));
-}
-
-TEST(SharedCache, OfAPolicyThatWantsWeightsIsRefusedByName) {
-  for (const char* use : {"h2o", "snapkv"}) {
-    const std::string error = error_of(model_of(kSharing), {std::string("kv_cache.use=") + use});
-    EXPECT_THAT(error, HasSubstr(std::string("kv_cache.") + use + " goes by the softmax weights of one layer"));
-    EXPECT_THAT(error, HasSubstr("reads the cache of layers.0.attention"));
-    EXPECT_EQ(error_of(model_of({kSharing[0], kSharing[1]}), {std::string("kv_cache.use=") + use}), "no error");
-  }
 }
 
 // Keys that are kept before rope are turned as the queries are.
