@@ -43,6 +43,22 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+// Says "8 to 4096 in steps of 8" of many numbers that stand equally far apart, and lists all other choices.
+std::string choices_text(const tenon_param_spec& spec, const std::vector<std::string>& choices) {
+  constexpr size_t kFew = 16;
+  if (spec.type != TENON_PARAM_INT || choices.size() <= kFew) return joined(choices);
+  std::vector<uint64_t> numbers;
+  for (const std::string& choice : choices) {
+    const ParamValue value = value_from_text(spec, choice);
+    if (const auto* number = std::get_if<int64_t>(&value)) numbers.push_back(static_cast<uint64_t>(*number));
+  }
+  for (size_t i = 2; i < numbers.size(); ++i) {
+    if (numbers[i] - numbers[i - 1] != numbers[1] - numbers[0]) return joined(choices);
+  }
+  if (numbers.size() != choices.size()) return joined(choices);
+  return choices.front() + " to " + choices.back() + " in steps of " + std::to_string(numbers[1] - numbers[0]);
+}
+
 bool listed(const std::vector<std::string>& choices, const std::string& text) {
   return choices.empty() || std::find(choices.begin(), choices.end(), text) != choices.end();
 }
@@ -173,7 +189,7 @@ std::string default_text(const tenon_param_spec& spec) {
 }
 
 std::string range_text(const tenon_param_spec& spec) {
-  if (const std::vector<std::string> choices = choices_of(spec); !choices.empty()) return joined(choices);
+  if (const std::vector<std::string> choices = choices_of(spec); !choices.empty()) return choices_text(spec, choices);
   if (spec.type == TENON_PARAM_INT) {
     return range<int64_t>(spec.int_min, spec.int_max, spec.int_min == kIntMin, spec.int_max == kIntMax,
                           [](int64_t v) { return std::to_string(v); });

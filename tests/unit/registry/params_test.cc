@@ -84,6 +84,18 @@ TEST(Params, SetsWhatObeysAndRefusesTheRest) {
   EXPECT_THAT(values.missing(), IsEmpty());
 }
 
+TEST(Params, ManyChoicesInEqualStepsAreNotListed) {
+  std::string even = "8";
+  for (int choice = 16; choice <= 160; choice += 8) even += "|" + std::to_string(choice);
+  const auto text_of = [](const std::string& choices) {
+    return range_text(sdk::integer({.name = "group_size", .doc = "Group.", .value = 8, .choices = choices.c_str()}));
+  };
+  EXPECT_EQ(text_of(even), "8 to 160 in steps of 8");
+  EXPECT_EQ(text_of("8|16|24"), "8, 16, 24");
+  EXPECT_THAT(text_of(even + "|169"), HasSubstr("152, 160, 169"));
+  EXPECT_THAT(text_of(even + "|many"), HasSubstr("152, 160, many"));
+}
+
 TEST(Params, CopiesAndMovesKeepTheirOwnTexts) {
   const Schema s(kSpecs);
   auto first = std::make_unique<ParamValues>(s.schema);
