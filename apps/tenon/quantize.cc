@@ -41,7 +41,7 @@ and a new folder with safetensors, config.json and tokenizer for every quantizat
   int4wo 4.5 groups of 64 with scale and zero point; 5, 4.25, 4.125 with --set group_size=32, 128, 256
   nf4    4.5 blocks of 64 with a scale; 4.13 with --set double_quantization=true; fp4 alike, for floats of 4 bits
   fp8    8   e4m3, one scale a row; with --set activations=static, meant for --calibrate, x becomes e4m3, too
-  uintx  4.4 groups of 64 with scale and zero point, 1 to 8 bits with --set bits=N
+  uintx  4.4 groups of 64 with scale and zero point, 1 to 8 bits with --set bits=N; any multiple of 8 as group_size
   fp6    6   e3m2 or, with --set format=NAME, e2m3 and, of 5 bits, e2m2 and e3m1; one scale a row
   gptq   4.2 groups of 128 with scale and zero point; --set bits=N: 2, 3, 4 or 8; meant for --calibrate
   sparse24 3.13 two of every four weights, in 4 bits with a scale for 128; 64, 32 or a row with --set group_size=N

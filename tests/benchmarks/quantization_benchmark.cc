@@ -213,6 +213,7 @@ const bool kRegistered = [] {
   }
   add("gguf_bf16_bf16", {"gguf", {{"activations", std::string("auto")}}}, TENON_BF16);
   for (const char* scheme : {"int8dq", "llm_int8", "fp8"}) add(scheme, {scheme}, TENON_F16);
+  add("uintx_4_eights", {"uintx", {{"group_size", int64_t{8}}}}, TENON_F16);
   benchmark::RegisterBenchmark("gemv_memory/read", &read_memory)
       ->UseRealTime()
       ->Iterations(kMemoryRuns)

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 
 #include "quantization_schemes.h"
@@ -38,12 +39,18 @@ uint32_t bits_of(const CodedForm& form) {
   return form.bits != 0 ? form.bits : static_cast<uint32_t>(std::log2(form.book.size()));
 }
 
+// Returns the columns of a row of k in a file: whole groups and whole units.
+int64_t filled(int64_t k, int64_t group) {
+  const int64_t whole = std::lcm(group, int64_t{32});
+  return (k + whole - 1) / whole * whole;
+}
+
 // Random codes and scales, as a file has them.
 class StoredMatrix {
  public:
   StoredMatrix(const Scheme& scheme, int64_t n, int64_t k, std::mt19937& random)
       : form_(*scheme.coded), bytes_of_codes_(scheme.name == "fp8"), random_(random) {
-    const int64_t group = form_.group == 0 ? 32 : form_.group, groups = (k + group - 1) / group;
+    const int64_t group = form_.group == 0 ? 32 : form_.group, columns = filled(k, group), groups = columns / group;
     const uint32_t bits = bits_of(form_);
     const char* weight = "weight";
     for (const char* name : {"weight_nf4", "weight_fp4", "weight_e2m3", "weight_e3m2", "weight_e2m2", "weight_e3m1"}) {
@@ -52,7 +59,7 @@ class StoredMatrix {
     if (bytes_of_codes_) {
       add({weight, TENON_F8E4M3, 2, {n, k, 0, 0}});
     } else {
-      add({weight, TENON_U8, 3, {n, groups * group / 32, 4 * bits, 0}});
+      add({weight, TENON_U8, 3, {n, columns / 32, 4 * bits, 0}});
     }
     if (form_.two_levels || form_.group == 0) add({"weight_row_scale", TENON_F32, 1, {n, 0, 0, 0}});
     if (form_.group != 0) {
@@ -278,6 +285,53 @@ TEST(DamagedCodes, OfSixBitsAreRefusedByName) {
   EXPECT_THAT(refusal(e2m3, drop_last), HasSubstr("\"test.matrix.weight_scale\" is missing; expected f32 (4)"));
   EXPECT_THAT(refusal(e2m3, [](FileMatrix& m) { m.tensors[0].stored.name = "weight_e4m1"; }),
               HasSubstr("\"test.matrix.weight_e3m2\" is missing; expected u8 (4, 2, 24)"));
+}
+
+// A group that is no multiple of 32 lies in memory as groups of 8, any other as groups of the largest size that divides
+// it. A row that is no longer than its group is one group of whole units.
+TEST(StoredGroups, OfAnySizeAreReadAsTheyWereWritten) {
+  constexpr int64_t kRows = 32;
+  int64_t bits = 0;
+  for (const int64_t group : {8, 16, 24, 40, 72, 96, 160, 192, 320, 384, 512, 1000, 4096}) {
+    bits = bits % 8 + 1;
+    Scheme scheme = scheme_labelled("uintx_4_32");
+    scheme.coded = coded_form("uintx", bits, group);
+    scheme.settings = {{"bits", bits}, {"group_size", group}};
+    for (const int64_t k : {20, 100, 1100}) {
+      SCOPED_TRACE(std::to_string(bits) + " bits, groups of " + std::to_string(group) + ", k " + std::to_string(k));
+      const int64_t in_file = k > group ? group : filled(k, 32), columns = filled(k, in_file);
+      int64_t held = 256;
+      while (held >= 32 && in_file % held != 0) held /= 2;
+      const int64_t header = held < 32 ? 4 * 3 : 3;
+      held = std::max(held, int64_t{32});
+      for (const uint64_t isa : {uint64_t{0}, ~uint64_t{0}}) {
+        scheme.isa = isa;
+        const SiteCase floats{.source = {TENON_F32}, .rows = {kRows}, .k = k};
+        const QuantizedSite quantized(scheme, floats);
+        const StepCase step{.rows = 3, .live = 3};
+        const std::vector<float> y = quantized.run(step, false);
+        const auto exact = quantized.exact(step, false);
+        for (size_t i = 0; i < y.size(); ++i) {
+          ASSERT_NEAR(double{y[i]}, exact.y[i], 5e-5 * exact.magnitude[i] + 2e-5) << "value " << i;
+        }
+        SiteCase c = floats;
+        c.stored = [&](int64_t, int64_t, std::mt19937& random) {
+          FileMatrix m = written(*scheme.open(), LinearDescription(floats).linear, floats.matrix(0, random).weights);
+          EXPECT_EQ(std::vector<int64_t>(m.tensors[0].stored.dim, m.tensors[0].stored.dim + 3),
+                    (std::vector<int64_t>{kRows, columns / 32, 4 * bits}));
+          for (const size_t t : {1U, 2U}) EXPECT_EQ(m.tensors[t].stored.dim[1], columns / in_file);
+          return m;
+        };
+        Scheme reader = scheme;
+        reader.settings.clear();
+        const conformance::QuantizedSite from_file(reader.open(), c);
+        EXPECT_EQ(from_file.run(step, false), y);
+        const auto bytes = static_cast<uint64_t>(kRows * ((k + held - 1) / held) * (held / 32 * 4 * bits + header));
+        EXPECT_EQ(quantized.footprint().store_bytes[0], bytes);
+        EXPECT_EQ(from_file.footprint().store_bytes[0], bytes);
+      }
+    }
+  }
 }
 
 // "auto" takes the scheme that claims a file: no other one may.

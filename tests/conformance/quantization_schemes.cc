@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "support/weight_rows.h"
 #include "tenon/sdk/convert.h"
@@ -87,11 +88,12 @@ std::vector<Scheme> coded_schemes() {
     }
   }
   add("fp8", "fp8", coded_form("fp8"), {});
-  for (int64_t bits = 1; bits <= 8; ++bits) {
-    const int64_t group = int64_t{32} << bits % 4;
+  const auto add_integers = [&](int64_t bits, int64_t group) {
     add("uintx", "uintx_" + std::to_string(bits) + "_" + std::to_string(group), coded_form("uintx", bits, group),
         {{"bits", bits}, {"group_size", group}});
-  }
+  };
+  for (int64_t bits = 1; bits <= 8; ++bits) add_integers(bits, int64_t{32} << bits % 4);
+  for (const auto& [bits, group] : {std::pair{2, 8}, {4, 16}, {5, 24}, {3, 96}, {8, 1000}}) add_integers(bits, group);
   for (const std::string format : {"e3m2", "e2m3", "e2m2", "e3m1"}) {
     add("fp6", "fp6_" + format, coded_form("fp6", 0, 0, format), {{"format", format}});
   }

@@ -50,9 +50,9 @@ TEST(Quantize, TakesAHuggingFaceFolderToGguf) {
 // The model that runs has the weights that the scheme makes while it loads them, to the bit.
 TEST(Quantize, WritesFoldersThatRunAsTheirSchemeWould) {
   for (const std::string& input : {kModel, golden("tiny-gqa-untied").string(), golden("tiny-odd").string()}) {
-    for (const Words& scheme :
-         {Words{"int8wo"}, Words{"int4wo", "32"}, Words{"int4wo", "64"}, Words{"int4wo", "256"}, Words{"nf4"},
-          Words{"fp4"}, Words{"fp8"}, Words{"uintx", "32"}, Words{"fp6"}, Words{"sparse24", "32"}}) {
+    for (const Words& scheme : {Words{"int8wo"}, Words{"int4wo", "32"}, Words{"int4wo", "64"}, Words{"int4wo", "256"},
+                                Words{"nf4"}, Words{"fp4"}, Words{"fp8"}, Words{"uintx", "32"}, Words{"uintx", "8"},
+                                Words{"uintx", "40"}, Words{"uintx", "96"}, Words{"fp6"}, Words{"sparse24", "32"}}) {
       const std::filesystem::path parent = temporary_folder(), out = parent / "out";
       Words group, set = {"--set", "quantization.use=" + scheme[0]};
       if (scheme.size() > 1) group = {"--group-size", scheme[1]};
@@ -67,6 +67,25 @@ TEST(Quantize, WritesFoldersThatRunAsTheirSchemeWould) {
       const Words converts = scheme.size() > 1 ? Words{"--set", "quantization.group_size=" + scheme[1]} : Words{};
       EXPECT_EQ(run(out, {}).at("tokens"), run(input, converts).at("tokens")) << outcome.err;
     }
+  }
+}
+
+TEST(Quantize, RefusesGroupsThatASchemeHasNot) {
+  const std::filesystem::path folder = temporary_folder(), file = folder / "p.toml";
+  const std::string right = "int: 8 to 4096 in steps of 8 weights";
+  for (const std::string group : {"12", "4", "4104"}) {
+    const Outcome made =
+        tenon({"quantize", kModel, folder / "out", "--scheme", "uintx", "--set", "group_size=" + group});
+    EXPECT_EQ(made.code, 2);
+    EXPECT_NE(made.err.find("uintx.group_size: " + group), std::string::npos) << made.err;
+    EXPECT_NE(made.err.find(right), std::string::npos) << made.err;
+    write_file(file, "[model]\npath = \"" + kModel + "\"\n[quantization]\nuse = \"uintx\"\ngroup_size = " + group);
+    const Outcome planned = tenon({"plan", file});
+    EXPECT_EQ(planned.code, 3);
+    EXPECT_NE(planned.err.find(file.string() + ":5:14: error: quantization.uintx.group_size: found the int " + group),
+              std::string::npos)
+        << planned.err;
+    EXPECT_NE(planned.err.find(right), std::string::npos) << planned.err;
   }
 }
 

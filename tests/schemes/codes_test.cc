@@ -172,6 +172,7 @@ TEST(Codings, HaveTheSizesOfTheDefinitions) {
   EXPECT_EQ(bits({.bits = 6, .group = 32, .scaling = Scaling::kRow}), 6 + 32. / 4096);
   for (uint32_t b = 1; b <= 8; ++b) {
     EXPECT_EQ(bits({.bits = b, .group = 128, .scaling = Scaling::kZeroPoint}), b + 24. / 128);
+    EXPECT_EQ(bits({.bits = b, .group = 32, .scaling = Scaling::kEights}), b + 24. / 8);
   }
 }
 

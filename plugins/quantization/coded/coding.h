@@ -1,6 +1,6 @@
 // This says how nf4, fp4, fp8, fp6 and uintx store a matrix X of N rows and K columns, in the file and in
-// memory. All of them have codes of a few bits, in units of 32 (tenon/sdk/packed_codes.h), and scales. A row
-// is filled up to P columns, whole groups.
+// memory. All of them have codes of a few bits, in units of 32 (tenon/sdk/packed_codes.h), and scales. In the file G
+// weights share a scale, and a row is filled up to P columns, whole groups of G and whole units.
 //
 //   scaling    a weight stands for            tensors beside the codes
 //   kRow       scale * value(code)            weight_scale f32 (N)
@@ -13,14 +13,19 @@
 //   kExponent  2^(c - 127) * value(code)      weight_scale e8m0 (N, P / G): c
 //   kSixteens  row_scale * s * value(code)    weight_row_scale f32 (N), weight_scale e4m3 (N, P / 16): s, of either
 //                                             half of 32
+//   kEights    scale * (code - zero)          as kZeroPoint: memory has a scale and a zero point of each eight of 32
 //
 // The codes are a tensor u8 (N, P / 32, 4 bits), or (N, K) in a format of one byte. In memory a row has the scale of
-// the row, if there is one; then, group by group, the group's scale and zero point and its units.
+// the row, if there is one; then, group by group, the group's scale and zero point and its units. Where G is a multiple
+// of the coding's group, or of eight in kEights, memory has copies of the file's scale. Example: G of 96 is held as three
+// groups of 32 with equal scales, and G of 24 as three eights.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -31,7 +36,17 @@
 
 namespace tenon::coded {
 
-enum class Scaling : uint32_t { kRow, kGroup, kTwoLevel, kZeroPoint, kHalfZeroPoint, kOffset, kExponent, kSixteens };
+enum class Scaling : uint32_t {
+  kRow,
+  kGroup,
+  kTwoLevel,
+  kZeroPoint,
+  kHalfZeroPoint,
+  kOffset,
+  kExponent,
+  kSixteens,
+  kEights
+};
 
 // This is a tensor of scales or zero points.
 struct Field {
@@ -65,16 +80,21 @@ struct Coding {
         return kExponentFields;
       case Scaling::kSixteens:
         return kSixteensFields;
+      case Scaling::kEights:
+        return kEightsFields;
       default:
         return kZeroPointFields;
     }
   }
   constexpr uint32_t row_header() const { return header(false); }
   constexpr uint32_t group_header() const { return header(true); }
-  constexpr uint32_t units() const { return group / sdk::kUnitCodes; }  // a group has so many
+  constexpr uint32_t scales() const { return scaling == Scaling::kEights ? 4 : 1; }  // a group has so many in memory
+  constexpr uint32_t units() const { return group / sdk::kUnitCodes; }               // a group has so many
   constexpr uint32_t group_bytes() const { return group_header() + units() * sdk::unit_bytes(bits); }
   constexpr uint64_t groups(uint64_t k) const { return (k + group - 1) / group; }
   constexpr uint64_t row_bytes(uint64_t k) const { return row_header() + groups(k) * group_bytes(); }
+  // Rows may lie sixteen side by side (packings.h).
+  constexpr bool packs() const { return scaling != Scaling::kEights; }
   // Codes of bytes lie in the file without the last group's filling.
   constexpr bool plain_bytes() const { return weight_format != TENON_U8; }
 
@@ -92,6 +112,7 @@ struct Coding {
   static constexpr Field kExponentFields[] = {{"weight_scale", TENON_E8M0, 1, true}};
   static constexpr Field kSixteensFields[] = {{"weight_row_scale", TENON_F32, 4, false},
                                               {"weight_scale", TENON_F8E4M3, 2, true}};
+  static constexpr Field kEightsFields[] = {{"weight_scale", TENON_BF16, 8, true}, {"weight_zero", TENON_U8, 4, true}};
 
   constexpr uint32_t header(bool grouped) const {
     uint32_t bytes = 0;
@@ -100,57 +121,85 @@ struct Coding {
   }
 };
 
-// They are the tensors of a matrix of n rows and k columns, codes first.
-inline std::vector<tenon_stored> tensors_of(const Coding& c, int64_t n, int64_t k) {
-  const auto groups = static_cast<int64_t>(c.groups(static_cast<uint64_t>(k)));
-  std::vector<tenon_stored> all{{c.weight, c.weight_format, 3, {n, groups * c.units(), sdk::unit_bytes(c.bits), 0}}};
+// So many of a scheme's codings, the first ones, pack.
+constexpr size_t packing_codings(std::span<const Coding> all) {
+  return static_cast<size_t>(std::count_if(all.begin(), all.end(), [](const Coding& c) { return c.packs(); }));
+}
+
+// A matrix is held in a scheme's coding of this index, and so many weights of a row share a scale in the file, or are to
+// while they are quantized.
+struct Holding {
+  uint32_t index, group;
+};
+
+// Returns the columns that a row of k has in a file where `group` weights share a scale.
+inline int64_t filled(int64_t k, uint32_t group) {
+  const int64_t whole = std::lcm(int64_t{group}, int64_t{sdk::kUnitCodes});
+  return (k + whole - 1) / whole * whole;
+}
+
+// They are the tensors of a matrix of n rows and k columns in which `group` weights share a scale, codes first.
+inline std::vector<tenon_stored> tensors_of(const Coding& c, uint32_t group, int64_t n, int64_t k) {
+  const int64_t columns = filled(k, group), groups = columns / group;
+  std::vector<tenon_stored> all{
+      {c.weight, c.weight_format, 3, {n, columns / sdk::kUnitCodes, sdk::unit_bytes(c.bits), 0}}};
   if (c.plain_bytes()) all[0] = {c.weight, c.weight_format, 2, {n, k, 0, 0}};
   for (const Field& f : c.fields())
     all.push_back({f.name, f.format, f.grouped ? 2U : 1U, {n, f.grouped ? groups : 0, 0, 0}});
   return all;
 }
 
-// It calls f(tensor, offset in the tensor's row, offset in the row as it is held,
-// bytes) for each piece of a row of k weights.
+// It calls f(tensor, offset in the tensor's row, offset in the row as it is held, bytes) for each piece of a row of k
+// weights, of which `group` share a scale in the file.
 template <class F>
-void each_piece(const Coding& c, uint32_t k, const F& f) {
+void each_piece(const Coding& c, uint32_t group, uint32_t k, const F& f) {
   const std::span<const Field> fields = c.fields();
   uint64_t at = 0;
-  const auto put = [&](bool grouped, uint64_t group) {
+  // The scales and zero points of a group lie side by side; they are for the weights from `column` on.
+  const auto put = [&](bool grouped, uint64_t column) {
     for (uint32_t i = 0; i < fields.size(); ++i) {
       if (fields[i].grouped != grouped) continue;
-      f(i + 1, group * fields[i].bytes, at, fields[i].bytes);
-      at += fields[i].bytes;
+      const uint32_t scales = grouped ? c.scales() : 1, bytes = fields[i].bytes / scales;
+      for (uint32_t s = 0; s < scales; ++s, at += bytes) {
+        f(i + 1, (column + s * c.group / scales) / group * bytes, at, bytes);
+      }
     }
   };
   put(false, 0);
   const uint32_t bytes = c.units() * sdk::unit_bytes(c.bits);
   for (uint64_t g = 0; g < c.groups(k); ++g, at += bytes) {
-    put(true, g);
+    put(true, g * c.group);
     f(0, g * bytes, at, c.plain_bytes() ? std::min<uint64_t>(bytes, k - g * bytes) : bytes);
   }
 }
 
-// It finds the coding that the file has matrix `mat` in, and gives null for a plain matrix of another format. It throws
-// Refused for tensors that fit no coding, with what is wrong with them for the one that they come nearest to.
-inline const Coding* stored_coding(const tenon_linear& s, uint32_t mat, std::span<const Coding> codings) {
+// It finds how matrix `mat` of the file is to be held, and gives nothing for a plain matrix of another format. It throws
+// Refused for tensors that fit no coding, with what is wrong with them for the one that they come nearest to. A scheme
+// may have guessed from the tensors' shapes.
+inline std::optional<Holding> stored_holding(const tenon_linear& s, uint32_t mat, std::span<const Coding> codings,
+                                             std::optional<Holding> guess) {
   const auto plain = sdk::plain_format(s, mat);
-  if (plain && *plain != codings[0].weight_format) return nullptr;
+  if (plain && *plain != codings[0].weight_format) return {};
   const tenon_matrix& m = s.matrix[mat];
   const auto same = [](const tenon_stored& a, const tenon_stored* b) {
     return b != nullptr && a.format == b->format && a.rank == b->rank && std::equal(a.dim, a.dim + a.rank, b->dim);
   };
-  const Coding* nearest = &codings[0];
+  const auto tensors = [&](const Holding& h) {
+    return tensors_of(codings[h.index], h.group, s.out_dim[mat], s.in_dim);
+  };
+  Holding nearest{0, codings[0].group};
   size_t most = 0;
-  for (const Coding& c : codings) {
+  const auto try_on = [&](const Holding& h) {
     size_t fitting = 0;
-    for (const tenon_stored& t : tensors_of(c, s.out_dim[mat], s.in_dim)) {
+    for (const tenon_stored& t : tensors(h)) {
       if (same(t, sdk::find_tensor(m, t.name))) ++fitting;
     }
-    if (fitting > most) nearest = &c;
+    if (fitting > most) nearest = h;
     most = std::max(most, fitting);
-  }
-  sdk::need_tensors(m, tensors_of(*nearest, s.out_dim[mat], s.in_dim));
+  };
+  if (guess) try_on(*guess);
+  for (uint32_t i = 0; i < codings.size(); ++i) try_on({i, codings[i].group});
+  sdk::need_tensors(m, tensors(nearest));
   return nearest;
 }
 

@@ -18,13 +18,14 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
  public:
   using Base = sdk::cpu::LinearScheme<CpuScheme, kKernelsOf>;
   struct Site : sdk::cpu::LinearSite {
+    std::vector<uint32_t> groups;  // by matrix: so many weights share a scale in the file, or are to
     std::vector<std::unique_ptr<published::Matrix>>
         published;  // by matrix; null: it is plain, or in tensors of the scheme
   };
 
   CpuScheme(const sdk::Params& params, const sdk::Env& env)
       : Base(env),
-        chosen_(Schema::choose(params)),
+        chosen_(chosen_by<Schema>(params)),
         writer_(writer_of(params)),
         description_(std::string(R"({"quant_method":"tenon","scheme":")") + Schema::kName + R"("})") {}
 
@@ -37,18 +38,24 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
     site->k = static_cast<uint32_t>(s.in_dim);
     site->experts = s.experts;
     site->exact = true;
-    const sdk::cpu::PackingOf packing = sdk::cpu::int16_packing(s, kKernelsOf(this->isa()));
+    std::vector<Holding> holdings;  // by matrix
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      site->published.push_back(published_matrix(s, i));
+      holdings.push_back(holding_of(s, i, site->published[i].get()));
+    }
+    sdk::cpu::PackingOf packing = sdk::cpu::int16_packing(s, kKernelsOf(this->isa()));
+    for (const Holding& h : holdings) {
+      if (!Schema::kCodings[h.index].packs()) packing = nullptr;
+    }
     if (packing != nullptr) site->activations = sdk::cpu::Activations::kInt16;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
+      const auto [index, group] = holdings[i];
       const tenon_format source = source_of(s, i);
-      site->published.push_back(published_matrix(s, i));
-      const uint32_t index = source == kPublished ? site->published[i]->coding()
-                             : is_stored(source)  ? source - kStoredCodings
-                                                  : chosen_;
       const uint32_t code = sdk::cpu::kOwnFormats + index;
       const uint64_t row_bytes =
           packing != nullptr ? packing(code)->bytes_of_row(site->k) : Schema::kCodings[index].row_bytes(site->k);
       site->mats.push_back(sdk::cpu::stored_matrix(s, i, code, row_bytes, source));
+      site->groups.push_back(group);
       site->exact &= is_stored(source);
     }
     return site;
@@ -67,15 +74,17 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
     const tenon_format source = site.mat(src).source;
     if (source == kPublished) return load_published(site, src, store);
     sdk::cpu::RowStore rows = row_store(site, src, store);
+    const Holding holding{site.mat(src).code - sdk::cpu::kOwnFormats, site.groups[src.mat % site.mats.size()]};
     sdk::cpu::each_numbered_row(site, src, [&](uint64_t row, const sdk::cpu::FileRow& from) {
       rows.put(row, [&](uint8_t* to) {
-        if (is_stored(source)) return take_row(source - kStoredCodings, from, site.k, to);
+        if (is_stored(source)) return take_row(holding, from, site.k, to);
         auto* w = static_cast<float*>(scratch);
         sdk::unpack_row(source, from[0], site.k, w);
         for (uint32_t i = 0; i < site.k; ++i) {
           if (!std::isfinite(w[i])) throw sdk::Failed("weight " + std::to_string(i) + " of a row is not finite");
         }
-        if (!make_row(w, site.k, to)) throw sdk::Failed("a group of weights whose range is too large for its scale");
+        if (!make_row(holding, w, site.k, to))
+          throw sdk::Failed("a group of weights whose range is too large for its scale");
       });
     });
   }
@@ -83,7 +92,8 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
   tenon_written describe(const tenon_linear& s) const {
     if (writer_ != nullptr) return writer_->describe(s);
     auto all = sdk::abi_struct<tenon_written>();
-    for (const tenon_stored& t : tensors_of(Schema::kCodings[chosen_], s.out_dim[0], s.in_dim)) {
+    const auto [index, group] = fitted(static_cast<uint32_t>(s.in_dim));
+    for (const tenon_stored& t : tensors_of(Schema::kCodings[index], group, s.out_dim[0], s.in_dim)) {
       all.tensor[all.n_tensors++] = t;
     }
     all.description = description_.c_str();
@@ -92,15 +102,19 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
 
   void encode(const tenon_linear& s, const tenon_encode& e) const {
     if (writer_ != nullptr) return writer_->encode(s, e);
-    const Coding& c = Schema::kCodings[chosen_];
     const auto k = static_cast<uint32_t>(s.in_dim);
-    const std::vector<tenon_stored> tensors = tensors_of(c, s.out_dim[0], s.in_dim);
+    const Holding holding = fitted(k);
+    const Coding& c = Schema::kCodings[holding.index];
+    const std::vector<tenon_stored> tensors = tensors_of(c, holding.group, s.out_dim[0], s.in_dim);
+    for (uint32_t t = 0; t < tensors.size(); ++t) {
+      std::memset(e.out[t], 0, e.rows * sdk::row_bytes(tensors[t], s.out_dim[0]));  // the filling of rows
+    }
     std::vector<uint8_t> row(c.row_bytes(k));
     for (uint64_t r = 0; r < e.rows; ++r) {
-      if (!make_row(e.data + r * k, k, row.data())) {
+      if (!make_row(holding, e.data + r * k, k, row.data())) {
         throw sdk::Refused("row " + std::to_string(e.row0 + r) + " has a group whose range is too large for its scale");
       }
-      each_piece(c, k, [&](uint32_t tensor, uint64_t at_tensor, uint64_t at_row, uint64_t bytes) {
+      each_piece(c, holding.group, k, [&](uint32_t tensor, uint64_t at_tensor, uint64_t at_row, uint64_t bytes) {
         const uint64_t before = r * sdk::row_bytes(tensors[tensor], s.out_dim[0]);
         std::memcpy(static_cast<uint8_t*>(e.out[tensor]) + before + at_tensor, row.data() + at_row, bytes);
       });
@@ -133,28 +147,35 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
 
   static tenon_format source_of(const tenon_linear& s, uint32_t mat) {
     if (published_matrix(s, mat) != nullptr) return kPublished;
-    const Coding* stored = stored_coding(s, mat, Schema::kCodings);
-    if (stored == nullptr) return sdk::cpu::unpacked_source(s, mat);
-    return kStoredCodings + static_cast<tenon_format>(stored - std::data(Schema::kCodings));
+    const std::optional<Holding> stored = stored_by<Schema>(s, mat);
+    return stored ? kStoredCodings + stored->index : sdk::cpu::unpacked_source(s, mat);
+  }
+  Holding fitted(uint32_t k) const {
+    if constexpr (TakesGroups<Schema>) return Schema::fitted(chosen_, k);
+    return chosen_;
+  }
+  Holding holding_of(const tenon_linear& s, uint32_t mat, const published::Matrix* form) const {
+    if (form != nullptr) return {form->coding(), Schema::kCodings[form->coding()].group};
+    return stored_by<Schema>(s, mat).value_or(fitted(static_cast<uint32_t>(s.in_dim)));
   }
 
-  bool make_row(const float* w, uint32_t k, uint8_t* row) const {
+  static bool make_row(const Holding& h, const float* w, uint32_t k, uint8_t* row) {
     bool fits = false;
-    with_index<std::size(Schema::kCodings)>(chosen_, [&]<uint32_t kIndex>(std::integral_constant<uint32_t, kIndex>) {
-      fits = quantize_row<typename Schema::template Codes<kIndex>>(Schema::kCodings[kIndex], w, k, row);
+    with_index<std::size(Schema::kCodings)>(h.index, [&]<uint32_t kIndex>(std::integral_constant<uint32_t, kIndex>) {
+      fits = quantize_row<typename Schema::template Codes<kIndex>>(Schema::kCodings[kIndex], h.group, w, k, row);
     });
     return fits;
   }
 
   // Takes a row from its tensors in the file. Throws Failed for numbers that are not
   // finite, and zero points that are no code.
-  static void take_row(uint32_t index, const sdk::cpu::FileRow& from, uint32_t k, uint8_t* row) {
-    const Coding& c = Schema::kCodings[index];
+  static void take_row(const Holding& h, const sdk::cpu::FileRow& from, uint32_t k, uint8_t* row) {
+    const Coding& c = Schema::kCodings[h.index];
     std::memset(row, 0, c.row_bytes(k));
-    each_piece(c, k, [&](uint32_t tensor, uint64_t at_tensor, uint64_t at_row, uint64_t bytes) {
+    each_piece(c, h.group, k, [&](uint32_t tensor, uint64_t at_tensor, uint64_t at_row, uint64_t bytes) {
       const uint8_t* piece = from[tensor] + at_tensor;
       if (tensor == 0) {
-        check_codes(index, piece, bytes);
+        check_codes(h.index, piece, bytes);
       } else {
         check_field(c, c.fields()[tensor - 1], piece);
       }
@@ -177,13 +198,14 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
       value = sdk::bf16_to_float(bits);
     }
     if (!std::isfinite(value)) throw sdk::Failed(std::string(f.name) + " of a row is not finite");
-    if (c.scaling == Scaling::kZeroPoint && f.format == TENON_U8 && *piece >> c.bits != 0) {
+    const bool zeros = c.scaling == Scaling::kZeroPoint || c.scaling == Scaling::kEights;
+    if (zeros && f.format == TENON_U8 && *piece >> c.bits != 0) {
       throw sdk::Failed("a zero point of " + std::to_string(*piece) + " is no code of " + std::to_string(c.bits) +
                         " bits");
     }
   }
 
-  uint32_t chosen_;  // it is an index of Schema::kCodings
+  Holding chosen_;  // what is quantized is held so
   std::unique_ptr<published::Writer> writer_;
   std::string description_;  // describes what the scheme writes
 };

@@ -1,12 +1,13 @@
 // This is the base of the schemes of coding.h on CUDA. Matrices are quantized on the GPU while they load, by the
 // functions of quantize.h, or taken as they are stored, and packed in a format of the SDK
-// (tenon/cuda/grouped_formats.cuh). A block of threads has a row; a thread has whole groups, and at least 64 k, since
-// no less has bytes of its own in every packed format.
+// (tenon/cuda/grouped_formats.cuh). A block of threads has a row; a thread has whole groups and whole 64 k, since no
+// less has bytes of its own in every packed format.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <string>
 
 #include "../published/device_matrix.cuh"
@@ -18,11 +19,12 @@ namespace tenon::coded {
 
 // A kernel knows this much of a Coding.
 struct DeviceCoding {
-  uint32_t bits, group;
+  uint32_t bits;
   Scaling scaling;
   bool plain_bytes;
-
-  __device__ uint32_t chunk() const { return group < 64 ? 64 : group; }
+  uint32_t group;    // so many weights share a scale in the file, or are to
+  uint32_t columns;  // a row of the file has so many, with its filling
+  uint32_t chunk;    // a thread quantizes so many k at a time
 };
 
 // This is a group's scale as it is held.
@@ -88,8 +90,8 @@ __global__ void quantize_kernel(const cuda::LoadedRows rows, const DeviceCoding 
     row_scale = Codes::scale_of(r).scale / (c.scaling == Scaling::kTwoLevel ? kScaleSteps : 1);
     if (threadIdx.x == 0) row_scales[rows.packed_row(blockIdx.x)] = r.finite ? row_scale : NAN;
   }
-  for (uint32_t chunk = threadIdx.x * c.chunk(); chunk < padded; chunk += blockDim.x * c.chunk()) {
-    for (uint32_t begin = chunk; begin < chunk + c.chunk() && begin < padded; begin += c.group) {
+  for (uint32_t chunk = threadIdx.x * c.chunk; chunk < padded; chunk += blockDim.x * c.chunk) {
+    for (uint32_t begin = chunk; begin < chunk + c.chunk && begin < padded; begin += c.group) {
       Scale scale{row_scale, 0};
       HeldScale held;
       if (c.scaling != Scaling::kRow) {
@@ -120,8 +122,8 @@ struct StoredFields {
 template <class F, class Codes>
 __global__ void take_kernel(const cuda::LoadedRows rows, const DeviceCoding c, const StoredFields fields,
                             float* row_scales) {
-  const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK, groups = (rows.k + c.group - 1) / c.group;
-  const uint32_t units = groups * c.group / sdk::kUnitCodes, unit_bytes = sdk::unit_bytes(c.bits);
+  const uint32_t padded = cuda::segments_of<F>(rows.k) * F::kSegmentK, groups = c.columns / c.group;
+  const uint32_t units = c.columns / sdk::kUnitCodes, unit_bytes = sdk::unit_bytes(c.bits);
   const auto* codes =
       static_cast<const uint8_t*>(rows.data) + size_t{blockIdx.x} * (c.plain_bytes ? rows.k : units * unit_bytes);
   const auto code = [&](uint32_t k) -> uint32_t {
@@ -135,7 +137,7 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const DeviceCoding c, c
     const size_t at = size_t{blockIdx.x} * groups + k / c.group;
     if (c.scaling == Scaling::kGroup) s.scale = static_cast<const float*>(fields.first)[at];
     if (c.scaling == Scaling::kTwoLevel) s.code = static_cast<const uint8_t*>(fields.second)[at];
-    if (c.scaling == Scaling::kZeroPoint) {
+    if (c.scaling == Scaling::kZeroPoint || c.scaling == Scaling::kEights) {
       s.scale = __bfloat162float(static_cast<const __nv_bfloat16*>(fields.first)[at]);
       s.zero = static_cast<const uint8_t*>(fields.second)[at];
     }
@@ -168,24 +170,24 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   static_assert(cuda::PackedFormat<typename Schema::template Format<0>>);
   static constexpr bool kRouted = RoutesRows<Schema>;
   struct Site : cuda::PackedSite {
+    std::vector<uint32_t> groups;  // by matrix of an expert: so many weights share a scale in the file, or are to
     std::vector<published::DeviceMatrix> published;  // by matrix of an expert
   };
   static constexpr size_t kCount = std::size(Schema::kCodings);
 
-  CudaScheme(const sdk::Params& params, const sdk::Env& env) : Base(env), chosen_(Schema::choose(params)) {}
+  CudaScheme(const sdk::Params& params, const sdk::Env& env) : Base(env), chosen_(chosen_by<Schema>(params)) {}
 
   static tenon_format source(const tenon_linear& s, uint32_t mat) {
     if (const auto form = published_matrix(s, mat)) return kPublished + form->coding();
-    const Coding* stored = stored_coding(s, mat, Schema::kCodings);
-    return stored == nullptr ? Base::source(s, mat)
-                             : kStoredCodings + static_cast<tenon_format>(stored - std::data(Schema::kCodings));
+    const std::optional<Holding> stored = stored_by<Schema>(s, mat);
+    return stored ? kStoredCodings + stored->index : Base::source(s, mat);
   }
   static bool exact(const cuda::PackedSite& site) {
     return std::all_of(site.source.begin(), site.source.end(), &is_stored);
   }
   // Matrices that were stored in a coding keep it; one site has one.
   uint32_t code(std::span<const tenon_format> sources) const {
-    uint32_t code = chosen_;
+    uint32_t code = chosen_.index;
     bool found = false;
     for (const tenon_format source : sources) {
       if (!is_stored(source)) continue;
@@ -208,7 +210,12 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
     auto site = std::make_unique<Site>();
     static_cast<cuda::PackedSite&>(*site) = std::move(*Base::bind(s, claims));
-    for (uint32_t i = 0; i < s.n_mats; ++i) site->published.push_back({published_matrix(s, i), s.matrix[i].n_tensors});
+    const uint32_t group = site->code == chosen_.index ? chosen_.group : Schema::kCodings[site->code].group;
+    for (uint32_t i = 0; i < s.n_mats; ++i) {
+      site->published.push_back({published_matrix(s, i), s.matrix[i].n_tensors});
+      const bool own = is_stored(site->source[i]) && site->source[i] < kPublished;
+      site->groups.push_back(own ? stored_by<Schema>(s, i)->group : group);
+    }
     return site;
   }
   tenon_footprint footprint(Site& site) const {
@@ -237,7 +244,13 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
       using F = typename Schema::template Format<kIndex>;
       using Codes = typename Schema::template Codes<kIndex>;
       constexpr Coding kCoding = Schema::kCodings[kIndex];
-      const DeviceCoding coding{kCoding.bits, kCoding.group, kCoding.scaling, kCoding.plain_bytes()};
+      const uint32_t group = site.groups[src.mat % site.groups.size()];
+      const DeviceCoding coding{kCoding.bits,
+                                kCoding.scaling,
+                                kCoding.plain_bytes(),
+                                group,
+                                static_cast<uint32_t>(filled(site.k, group)),
+                                std::lcm(group, 64U)};
       if (is_stored(site.source_of(src))) {
         const StoredFields fields{src.tensor[1].data, kCoding.fields().size() > 1 ? src.tensor[2].data : nullptr};
         cuda::launch_load(&take_kernel<F, Codes>, src, queue, rows, coding, fields, row_scales);
@@ -254,7 +267,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     return nullptr;
   }
 
-  uint32_t chosen_;  // it is an index of Schema::kCodings
+  Holding chosen_;  // what is quantized is held so
 };
 
 }  // namespace tenon::coded

@@ -79,14 +79,15 @@ struct PackedGroup {
                                               &pack, &unpack,       kCoding.row_header() != 0};
 };
 
-// Returns how the coding of a row format is packed.
+// Returns how the coding of a row format is packed; null if it does not pack.
 template <class Schema>
 const sdk::cpu::Packing* packing_of(uint32_t code) {
-  constexpr size_t kCount = std::size(Schema::kCodings);
+  constexpr size_t kCount = packing_codings(Schema::kCodings);
   static constexpr auto kAll = []<size_t... kIndex>(std::index_sequence<kIndex...>) {
     return std::array<const sdk::cpu::Packing*, kCount>{&PackedGroup<Schema, kIndex>::kPacking...};
   }(std::make_index_sequence<kCount>{});
-  return kAll[code - sdk::cpu::kOwnFormats];
+  const size_t index = code - sdk::cpu::kOwnFormats;
+  return index < kCount ? kAll[index] : nullptr;
 }
 
 // Returns the kernels of a scheme that TENON_CODED_PRODUCTS makes products of.

@@ -83,49 +83,56 @@ constexpr uint32_t scale_code(float scale, float row_scale) {
 namespace detail {
 
 template <class T>
-void put(uint8_t*& to, T value) {
+void put(uint8_t* to, T value) {
   std::memcpy(to, &value, sizeof(value));
-  to += sizeof(value);
 }
 inline Range range_of(const float* w, uint32_t n) {
   Range r;
   for (uint32_t i = 0; i < n; ++i) r.add(w[i]);
   return r;
 }
-// It writes what a group has before its units, and returns the scale as it is held then.
-inline Scale put_scale(const Coding& c, Scale s, float row_scale, uint8_t*& to) {
+// It writes scale i of a group before its units, and returns the scale as it is held then.
+inline Scale put_scale(const Coding& c, Scale s, float row_scale, uint32_t i, uint8_t* to) {
   if (c.scaling == Scaling::kGroup) put(to, s.scale);
   if (c.scaling == Scaling::kTwoLevel) {
     const uint32_t code = scale_code(s.scale, row_scale);
     put(to, static_cast<uint8_t>(code));
     s.scale = static_cast<float>(code) * row_scale;
   }
-  if (c.scaling == Scaling::kZeroPoint) {
-    put(to, sdk::float_to_bf16(s.scale));
-    put(to, static_cast<uint8_t>(s.zero));
+  if (c.scaling == Scaling::kZeroPoint || c.scaling == Scaling::kEights) {
+    put(to + sizeof(uint16_t) * i, sdk::float_to_bf16(s.scale));
+    put(to + sizeof(uint16_t) * c.scales() + i, static_cast<uint8_t>(s.zero));
   }
   return s;
 }
 
 }  // namespace detail
 
-// It makes a row of k finite weights as it is held. It returns false if a scale is too large for its format.
+// It makes a row of k finite weights as it is held; `shared` of them share a scale, a multiple of those that have one in
+// memory. It returns false if a scale is too large for its format.
 template <class Codes>
-bool quantize_row(const Coding& c, const float* w, uint32_t k, uint8_t* row) {
+bool quantize_row(const Coding& c, uint32_t shared, const float* w, uint32_t k, uint8_t* row) {
+  const uint32_t each = c.group / c.scales();  // so many weights have a scale in memory
+  std::memset(row, 0, c.row_bytes(k));
   float row_scale = Codes::scale_of(detail::range_of(w, k)).scale;
   if (c.scaling == Scaling::kTwoLevel) row_scale /= kScaleSteps;
   if (c.row_header() != 0) detail::put(row, row_scale);
-  for (uint32_t begin = 0; begin < k; begin += c.group) {
-    const uint32_t n = std::min(c.group, k - begin);
-    Scale s = c.scaling == Scaling::kRow ? Scale{row_scale, 0} : Codes::scale_of(detail::range_of(w + begin, n));
-    if (!std::isfinite(s.scale)) return false;
-    s = detail::put_scale(c, s, row_scale, row);
-    std::memset(row, 0, c.units() * sdk::unit_bytes(c.bits));
-    for (uint32_t i = 0; i < c.group; ++i) {
-      const uint32_t code = Codes::code(i < n ? w[begin + i] : 0, s);
-      sdk::add_to_unit(c.bits, code, row + i / sdk::kUnitCodes * sdk::unit_bytes(c.bits), i % sdk::kUnitCodes);
+  uint8_t* group = row + c.row_header();
+  Scale chosen{row_scale, 0};
+  for (uint32_t begin = 0; begin < k; begin += c.group, group += c.group_bytes()) {
+    for (uint32_t i = 0; i < c.scales(); ++i) {
+      const uint32_t first = begin + i * each, there = first < k ? k - first : 0;
+      if (c.scaling != Scaling::kRow && first % shared == 0) {
+        chosen = Codes::scale_of(detail::range_of(w + std::min(first, k), std::min(shared, there)));
+      }
+      if (!std::isfinite(chosen.scale)) return false;
+      const Scale s = detail::put_scale(c, chosen, row_scale, i, group);
+      for (uint32_t j = 0; j < each; ++j) {
+        const uint32_t in_group = i * each + j;
+        uint8_t* unit = group + c.group_header() + in_group / sdk::kUnitCodes * sdk::unit_bytes(c.bits);
+        sdk::add_to_unit(c.bits, Codes::code(j < there ? w[first + j] : 0, s), unit, in_group % sdk::kUnitCodes);
+      }
     }
-    row += c.units() * sdk::unit_bytes(c.bits);
   }
   return true;
 }

@@ -141,6 +141,25 @@ class Decoder<kScaling, IntegerCodes<kBits>> {
   sdk::cpu::ScaledCodes<kBits> weights_;
 };
 
+// A unit begins with the scales of its four eights, then has their zero points. What is said above holds of these, too.
+template <uint32_t kBits>
+class Decoder<Scaling::kEights, IntegerCodes<kBits>> {
+ public:
+  static constexpr float kFactor = 1;
+  explicit Decoder(const uint8_t* unit)
+      : scale_(sdk::cpu::OfEights::scales(unit)), offset_(sdk::cpu::OfEights::offsets(scale_, unit + 8)) {}
+  sdk::cpu::Floats16 operator()(auto codes) const { return weights<0>(codes); }
+  sdk::cpu::Floats16 second(auto codes) const { return weights<2>(codes); }
+
+ private:
+  template <int kFrom>
+  sdk::cpu::Floats16 weights(auto codes) const {
+    return fma(sdk::cpu::floats_of(codes), scale_.spread<kFrom>(), offset_.spread<kFrom>());
+  }
+
+  sdk::cpu::OfEights scale_, offset_;
+};
+
 template <uint32_t kBits>
 class Decoder<Scaling::kOffset, IntegerCodes<kBits>> {
  public:

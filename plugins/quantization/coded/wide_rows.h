@@ -283,10 +283,10 @@ struct WideRow<Schema, kIndex, BookCodes<Book>> : PackedCoding<Schema, kIndex> {
   }();
 };
 
-// Returns the packed formats of all codings of a scheme.
+// Returns the packed formats of a scheme's codings that pack.
 template <class Schema>
 constexpr auto wide_formats() {
-  constexpr size_t kCount = std::size(Schema::kCodings);
+  constexpr size_t kCount = packing_codings(Schema::kCodings);
   return []<size_t... kIndex>(std::index_sequence<kIndex...>) {
     return std::array<sdk::cpu::PackedFormat, kCount>{
         sdk::cpu::wide_format<WideRow<Schema, kIndex, typename Schema::template Codes<kIndex>>>()...};

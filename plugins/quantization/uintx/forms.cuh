@@ -1,5 +1,6 @@
 // uintx's codings lie so on the GPU: groups of 128 and 256 as groups of 64 with equal scales, integers of 7 bits as
-// bytes. The kernels are in a source of their own each few widths.
+// bytes; in groups of 8 integers of up to 4 bits as such of 4, all others as bytes. The kernels are in a source of their
+// own each few widths.
 #pragma once
 
 #include "../coded/cuda_scheme.cuh"
@@ -31,4 +32,6 @@ TENON_UINTX_FORMS(extern, 4)
 TENON_UINTX_FORMS(extern, 5)
 TENON_UINTX_FORMS(extern, 6)
 TENON_UINTX_FORMS(extern, 8)
+TENON_UINTX_FORM(extern, 4, 8)
+TENON_UINTX_FORM(extern, 8, 8)
 }  // namespace tenon

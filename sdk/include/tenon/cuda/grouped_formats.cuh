@@ -10,8 +10,8 @@
 // are finite floats and are scaled as others are; the digits meet in partial(). Each step of 32 k unpacks half as much
 // as one of halves, unless numbers have two bytes.
 //
-// One row of x leaves six of the eight columns of B empty. Where groups are short enough two of them lie side by side
-// in columns of their own (kSpread), so that one scaling serves both.
+// One row of x leaves six of the eight columns of B empty. Where groups are short enough, but of 8, two of them lie
+// side by side in columns of their own (kSpread), so that one scaling serves both.
 #pragma once
 
 #include "tenon/cuda/group_scales.cuh"
@@ -20,14 +20,14 @@
 
 namespace tenon::cuda {
 
-// A group has `Group` k, a power of two from 16 on. A segment has `Blocks` blocks of 32 k.
+// A group has `Group` k, a power of two from 8 on. A segment has `Blocks` blocks of 32 k.
 template <GroupWeights Weights, GroupScales ScalesOf, uint32_t Group, uint32_t Blocks>
 struct GroupedFormat {
   using Half = __half;
   using Scales = ScalesOf;
   static constexpr int kBias = Weights::kBias;
   static constexpr uint32_t kBlocks = Blocks, kSegmentK = 32 * Blocks, kGroup = Group, kGroups = kSegmentK / Group;
-  static constexpr uint32_t kSpread = Group <= kSegmentK / 2 ? 2 : 1, kAcc = 2 * kSpread;
+  static constexpr uint32_t kSpread = Group > 8 && Group <= kSegmentK / 2 ? 2 : 1, kAcc = 2 * kSpread;
   static constexpr uint32_t kBundles = Blocks / 2;                 // in a segment; a bundle is 64 k
   static constexpr uint32_t kScales = Weights::kBytes * kBundles;  // where the scales begin
   static constexpr uint32_t kSegmentBytes = kScales + Scales::kHeader + Scales::kGroupBytes * kGroups;
@@ -38,17 +38,17 @@ struct GroupedFormat {
   // Sums of a group in one digit are less than 2^22, so that they can be bits of a float.
   static constexpr bool kTakesDigits =
       (QuartetWeights<Weights> || kQuartetsOfPairs) && Group >= 32 && Group <= 128 && Blocks <= 4;
-  static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 16 && kSegmentBytes % 16 == 0);
+  static_assert(Blocks % 2 == 0 && kSegmentK % (kSpread * Group) == 0 && Group >= 8 && kSegmentBytes % 16 == 0);
 
   static __device__ void make_table() { cuda::make_table<Weights>(); }
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
   static __device__ __forceinline__ void multiply(float (&acc)[kTiles][kRowBlocks][kSums],
                                                   const uint32_t (&segment)[kTiles], X& x) {
-    constexpr bool kSixteens = Group < 32 && !X::kSpreads;
+    constexpr bool kInParts = Group < 32 && !X::kSpreads;
     GroupSums<X, kPresent, kRowBlocks> sums;
     const auto multiply_bundle = [&](uint32_t bundle) {
-      if constexpr (kSixteens) {
-        multiply_sixteens<kPresent>(acc, segment, x, bundle);
+      if constexpr (kInParts) {
+        multiply_parts<kPresent>(acc, segment, x, bundle);
       } else {
         multiply_steps(acc, segment, x, bundle, sums);
       }
@@ -249,12 +249,13 @@ struct GroupedFormat {
     }
   }
 
-  // Multiplies 64 k in groups of 16 that do not lie side by side. A lane has 8 k of each row of a block of 32 k, so
-  // half of the lanes hold a group of 16, over both k-steps. The other half of the lanes multiply zeros instead of x.
+  // Multiplies 64 k in groups of 8 or 16 that do not lie side by side. A lane has 8 k of each row of a block of 32 k,
+  // over both k-steps, so a quarter or half of the lanes hold a group. The other lanes multiply zeros instead of x.
   template <int kPresent, int kTiles, int kRowBlocks, uint32_t kSums, PreparedX X>
-  static __device__ __forceinline__ void multiply_sixteens(float (&acc)[kTiles][kRowBlocks][kSums],
-                                                           const uint32_t (&segment)[kTiles], X& x, uint32_t bundle) {
-    Weights weights[kPresent];  // by tile
+  static __device__ __forceinline__ void multiply_parts(float (&acc)[kTiles][kRowBlocks][kSums],
+                                                        const uint32_t (&segment)[kTiles], X& x, uint32_t bundle) {
+    constexpr uint32_t kParts = 32 / Group;  // a block has so many groups
+    Weights weights[kPresent];               // by tile
 #pragma unroll
     for (int t = 0; t < kPresent; ++t) weights[t].load(segment[t] + Weights::kBytes * bundle);
 #pragma unroll
@@ -266,9 +267,9 @@ struct GroupedFormat {
         for (int t = 0; t < kPresent; ++t) weights[t].fragments(2 * block + step, a[t][step]);
       }
 #pragma unroll
-      for (uint32_t half = 0; half < 2; ++half) {
-        const uint32_t group = 4 * bundle + 2 * block + half;
-        const bool own = lane_id() % 4 / 2 == half;
+      for (uint32_t part = 0; part < kParts; ++part) {
+        const uint32_t group = kParts * (2 * bundle + block) + part;
+        const bool own = lane_id() % 4 / (Group / 8) == part;
         typename Scales::Words scales[kPresent];
 #pragma unroll
         for (int t = 0; t < kPresent; ++t) {
@@ -284,7 +285,7 @@ struct GroupedFormat {
             float c[4] = {};
             mma_step<Half>(c, a[t][0], fragment, 0);
             mma_step<Half>(c, a[t][1], fragment, 1);
-            scale(acc[t][n], 2 * half, c, sum, scales[t]);
+            scale(acc[t][n], part % kSpread * 2, c, sum, scales[t]);
           }
         }
       }

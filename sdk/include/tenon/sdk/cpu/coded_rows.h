@@ -326,5 +326,61 @@ class ScaledCodes<kBits> {
 
 #endif
 
+// These are four numbers, one for each eight codes of a unit: scales that are stored in bf16, or the offsets that zero
+// points make with them.
+#if defined(__AVX2__)
+struct OfEights {
+  __m128 v;
+
+  static OfEights scales(const uint8_t* bf16) {
+    int64_t bits;
+    memcpy(&bits, bf16, sizeof(bits));
+    return {_mm_castsi128_ps(_mm_slli_epi32(_mm_cvtepu16_epi32(_mm_cvtsi64_si128(bits)), 16))};
+  }
+  static OfEights offsets(const OfEights& scale, const uint8_t* zeros) {
+    int32_t bits;
+    memcpy(&bits, zeros, sizeof(bits));
+    const __m128 zero = _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128(bits)));
+    return {_mm_sub_ps(_mm_setzero_ps(), _mm_mul_ps(scale.v, zero))};
+  }
+  // Returns number kFrom eight times, and then the next one.
+  template <int kFrom>
+  Floats16 spread() const {
+#if defined(__AVX512F__)
+    constexpr int kNext = kFrom + 1;
+    const __m512i places = _mm512_setr_epi32(kFrom, kFrom, kFrom, kFrom, kFrom, kFrom, kFrom, kFrom, kNext, kNext,
+                                             kNext, kNext, kNext, kNext, kNext, kNext);
+    return {_mm512_permutexvar_ps(places, _mm512_castps128_ps512(v))};
+#else
+    const __m256 four = _mm256_castps128_ps256(v);
+    return {{_mm256_permutevar8x32_ps(four, _mm256_set1_epi32(kFrom))},
+            {_mm256_permutevar8x32_ps(four, _mm256_set1_epi32(kFrom + 1))}};
+#endif
+  }
+};
+#else
+struct OfEights {
+  float v[4];
+
+  static OfEights scales(const uint8_t* bf16) {
+    OfEights scale;
+    for (uint32_t i = 0; i < 4; ++i)
+      scale.v[i] = bf16_to_float(static_cast<uint16_t>(bf16[2 * i] | bf16[2 * i + 1] << 8));
+    return scale;
+  }
+  static OfEights offsets(const OfEights& scale, const uint8_t* zeros) {
+    OfEights offset;
+    for (uint32_t i = 0; i < 4; ++i) offset.v[i] = 0 - scale.v[i] * static_cast<float>(zeros[i]);
+    return offset;
+  }
+  template <int kFrom>
+  Floats16 spread() const {
+    Floats16 lanes;
+    for (uint32_t i = 0; i < 16; ++i) lanes.v[i] = v[kFrom + i / 8];
+    return lanes;
+  }
+};
+#endif
+
 }  // namespace
 }  // namespace tenon::sdk::cpu
