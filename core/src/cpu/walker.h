@@ -21,6 +21,8 @@ class Walker : public Runner {
   void prepare(const Program& program) override;
   trace::Track& track() override { return *tracks_[0]; }
   Status run(const Program& program, const StepLoad& load) override;
+  Status run_first(const Program&, const StepLoad&, size_t) override { return {}; }
+  Status run_rest(const Program& program, const StepLoad& load, size_t) override { return run(program, load); }
   Status run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) override;
   Status finish() override { return {}; }
   Status watch(OpWatch watch) override;

@@ -37,7 +37,11 @@ Loop::Loop(Pipeline& pipeline, Scheduler& scheduler, Tickets& tickets, Options o
     batch->kv_len.assign(slots, 0);
     batch->fill_mask = [this](int32_t number, std::span<uint32_t> bits) {
       const Masked& m = masked_[static_cast<size_t>(number)];
-      m.sequence->mask(m.draft, bits);
+      if (m.sequence == nullptr || m.sequence->done()) {  // what the row chooses goes to nobody
+        std::fill(bits.begin(), bits.end(), UINT32_MAX);
+      } else {
+        m.sequence->mask(m.draft, bits);
+      }
     };
   }
   masked_.reserve(slots * (1 + pipeline_.draft_tokens()));
@@ -101,6 +105,9 @@ void Loop::hand_over(Sequence& s) {
     for (Share& share : *shares) {
       if (share.sequence == &s) share.sequence = nullptr;
     }
+  }
+  for (Masked& m : masked_) {
+    if (m.sequence == &s) m.sequence = nullptr;
   }
   std::shared_ptr<const SavedSequence> kept;
   std::exception_ptr not_saved;
@@ -263,15 +270,14 @@ void Loop::take_next() {
   batch_.from.clear();
 }
 
-// Says whether the step has one row of each of its sequences, which all generate, and neither masks nor embeddings.
+// Says whether the step has one row of each of its sequences, which all generate, and no embeddings.
 bool Loop::is_plain() const {
-  return batch_.prompts == 0 && batch_.drafted == 0 && !batch_.pool && batch_.mask.empty();
+  return batch_.prompts == 0 && batch_.drafted == 0 && !batch_.pool;
 }
 
 // Says whether the step after this one takes the same sequences, as many rows each, as far as they do not end.
 bool Loop::certain_to_go_on() const {
-  if (changed_ || tickets_.anything_new() || batch_.prompts > 0 || !batch_.mask.empty() ||
-      shares_.size() + resting() != running_.size())
+  if (changed_ || tickets_.anything_new() || batch_.prompts > 0 || shares_.size() + resting() != running_.size())
     return false;
   if (pipeline_.draft_tokens() > 0 && !batch_.round) return false;
   if (is_plain() && !rests_.go_on(static_cast<uint32_t>(running_.size()))) return false;

@@ -8,7 +8,8 @@
 // go to nobody. So the scheduler is asked again one step later, and nothing that the device has done is undone. It is
 // launched shortly before the one before it ends (launch_time.h), so whoever comes until then does not wait for it.
 // Where prompts are read, or somebody comes, the next step is planned as it will be when the one under way has ended
-// (plan_next()): who generates then has one token more, which the device takes by itself.
+// (plan_next()): who generates then has one token more, which the device takes by itself. The masks of a step that was
+// launched ahead are made when it is taken, for whoever is still there.
 //
 // Where that makes more tokens a second, some sequences that generate rest (rests.h).
 #pragma once
@@ -157,10 +158,10 @@ class Loop {
   std::vector<Newest> newest_;  // they are those of the step before it, by share
 
   struct Masked {
-    Sequence* sequence;
-    int32_t draft;  // the row's; -1: it is the text's newest token
+    Sequence* sequence;  // nullptr: it has ended since the step was launched
+    int32_t draft;       // the row's; -1: it is the text's newest token
   };
-  std::vector<Masked> masked_;  // by number of the batch's masks
+  std::vector<Masked> masked_;  // by number of the masks of the step that is planned last
 
   // These are filled in one call, and kept for their room.
   std::vector<std::unique_ptr<Sequence>> joining_;

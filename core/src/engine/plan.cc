@@ -258,12 +258,11 @@ size_t Loop::resting() const {
       std::count_if(running_.begin(), running_.end(), [](const Sequence* s) { return s->rest.rests; }));
 }
 
-// Somebody may rest if the step is to have one row of every sequence that has a slot, and no masks: a chunk of a prompt
-// waits for nobody, and masks make the host's work a part of the step's time.
+// Somebody may rest if the step is to have one row of every sequence that has a slot: a chunk of a prompt waits for
+// nobody.
 bool Loop::may_rest(std::span<const tenon_share> shares) const {
   return pipeline_.draft_tokens() == 0 && std::all_of(shares.begin(), shares.end(), [&](const tenon_share& share) {
-           const Sequence& s = *listed_[share.sequence];
-           return s.phase_then() == TENON_SEQUENCE_GENERATES && !s.matcher;
+           return listed_[share.sequence]->phase_then() == TENON_SEQUENCE_GENERATES;
          });
 }
 
@@ -348,13 +347,13 @@ bool Loop::plan() {
 
 // ---- the step after the one that is under way -------------------------------------------------------------------------
 
-// The host has a hand in what a step with a grammar or with an embedding does, or in what comes after it; drafts are made
-// of the newest token. Rests follow from measured times, and are left as they are.
+// The host has a hand in what comes after a step with an embedding; drafts are made of the newest token. Rests follow
+// from measured times, and are left as they are.
 bool Loop::can_plan_next() const {
   return pipeline_.draft_tokens() == 0 && resting() == 0 &&
          std::none_of(sequences_.begin(), sequences_.end(), [](const std::unique_ptr<Sequence>& s) {
            const bool loads = s->loads || (s->phase == TENON_SEQUENCE_WAITS && s->request().begin_from);
-           return s->matcher || s->embeds() || loads;
+           return s->embeds() || loads;
          });
 }
 

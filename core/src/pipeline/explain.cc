@@ -336,8 +336,8 @@ std::string Pipeline::Impl::Explanation::cache_text(const AttentionLayer& layer,
 Error Pipeline::explain(const BrokenRow& row) {
   impl_->context.enter();
   impl_->restated = true;
-  Status copied;
-  if (impl_->ahead_pending && !impl_->logits_copied) {  // what runs again writes over them
+  Status copied = impl_->complete_ahead(true);  // what runs again writes over what it has by now, and over its logits
+  if (copied.ok() && impl_->ahead_pending && !impl_->logits_copied) {
     copied = impl_->copy_logits(*impl_->ahead_program, impl_->ahead_host_row);
     impl_->logits_copied = copied.ok();
   }

@@ -146,7 +146,10 @@ std::optional<Pipeline::ReadRate> Pipeline::read_rate() const {
 // written again before it was read, since what is read then is enqueued once more.
 void Pipeline::Impl::start(uint32_t slot, uint64_t seed, std::span<const Override> overrides) {
   std::byte* own = staged ? static_cast<std::byte*>(storages[*staged].address) + slot * start_bytes() : nullptr;
-  if (ahead_pending) ahead_token.clear();  // nobody wants that step any more, least of all who gets the same rows
+  // Nobody wants the step that is ahead any more, least of all who gets the same rows. What is left of it comes before
+  // the slot has a new key.
+  ahead_token.clear();
+  if (const Status status = complete_ahead(false); !status.ok()) throw Error(status.code(), status.message());
   const uint32_t key[4] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32U), 0, 0};
   state.set_key(slot, key, own);
   start_samplers(samplers, {slot, own == nullptr ? nullptr : own + kKeyBytes}, overrides, storages, context);

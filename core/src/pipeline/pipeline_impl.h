@@ -53,7 +53,9 @@ struct Pipeline::Impl {
   Status run(const StepBatch& batch);
   Status launch_moved(const StepBatch& batch);
   Status launch_next(const StepBatch& next);
+  Status run_ahead(const StepProgram& program, const StepLoad& load, const StepBatch* batch);
   Status launch_ahead(const StepBatch& batch, const StepAhead& ahead);
+  Status complete_ahead(bool wanted);
   bool is_ahead(const StepBatch& batch) const;
   Status drop_ahead();
   void expect_ahead(const StepBatch& batch, const StepResult& result);
@@ -118,10 +120,13 @@ struct Pipeline::Impl {
   const StepProgram* running = nullptr;  // the program of the step that is read next
   // If a step was launched before the result of the one before it was read, these say what its batch must be.
   bool ahead_pending = false;
+  bool ahead_lacks_masks = false;  // only the ops before its masks are launched
   bool restated = false;  // true: the step state is that of other rows since then, so no step can follow by itself
   const StepProgram* ahead_program = nullptr;
   const StepBatch* ahead_batch = nullptr;  // nullptr: its rows are those before it, moved on
-  std::vector<int32_t> ahead_token, ahead_position, ahead_slot, ahead_out_row, ahead_host_row;
+  StepLoad ahead_load;
+  std::vector<int32_t> ahead_token, ahead_position, ahead_slot, ahead_out_row, ahead_host_row, ahead_mask;
+  StepBatch::FillMask ahead_fill_mask;
   std::vector<LaunchTime> launch_times;  // by program
   LaunchTime::Clock::time_point began;   // when the device began with the step that runs, as far as the host knows
   std::vector<std::string> looked_at;    // paths of modules; see Pipeline::look_at

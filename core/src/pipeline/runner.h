@@ -17,14 +17,11 @@ class Runner {
   virtual void prepare(const Program& program) = 0;
   // Nothing is allocated once the program has run twice. The step is done, or, on a device with queues, under way.
   virtual Status run(const Program& program, const StepLoad& load) = 0;
-  // Does the same, and calls `between` before it begins with op `at`: what stands before that is under way already on a
-  // device with queues, and what `between` enqueues comes after it. A program always has the same `at`.
-  virtual Status run_in_two(const Program& program, const StepLoad& load, size_t at,
-                            const std::function<Status()>& between) {
-    static_cast<void>(at);
-    Status status = between();
-    return status.ok() ? run(program, load) : status;
-  }
+  // These two do the same: on a device with queues the ops before `middle` are under way after the first call, and what
+  // is enqueued between the calls comes between them and the others; a device that walks runs all in the second call. No
+  // other program runs in between, and a program always has the same `middle`.
+  virtual Status run_first(const Program& program, const StepLoad& load, size_t middle) = 0;
+  virtual Status run_rest(const Program& program, const StepLoad& load, size_t middle) = 0;
   // Waits until everything that is under way is done. If it fails, the steps' results are void.
   virtual Status finish() = 0;
   // Runs the first `ops` of a program, each of them done before done(op) is told of it, by whatever thread; nobody else

@@ -4,13 +4,19 @@
 // On a device with queues the step after it may be launched ahead, before this one is read: its rows are this step's
 // moved on by what this one chooses, or other ones, of which some take their token from this step. Invariants: at most
 // one step is ahead, and it is read or dropped before anything else is launched; the next batch takes it only if its
-// tokens, positions, slots and out rows are exactly those expected (is_ahead()). Tokens that leave here are within the vocabulary. Thread: the one that calls step().
+// tokens, positions, slots, out rows and masks are exactly those expected (is_ahead()). Tokens that leave here are within
+// the vocabulary. Thread: the one that calls step().
+//
+// Of a step with masks only the ops before those are launched ahead. The others follow when the step is taken: the tokens
+// before it are known by then, and its masks are made while the model's ops are under way. A step that nobody takes is
+// completed without masks, before anything is enqueued that changes what its last ops work on.
 //
 // Logits that the host wants are copied before the next step is launched, which writes its own over them: the copy
 // stands between the two in the queue, and a number after it says when it is done, since to wait for the device would
 // be to wait for the next step, too.
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "pipeline_impl.h"
 #include "tenon/core/error.h"
@@ -78,14 +84,26 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
 
 // Runs the program of the batch; its masks are made while the model's ops are under way.
 Status Pipeline::Impl::run(const StepBatch& batch) {
+  const Program& program = *running->program;
   const StepLoad load = load_of(batch, steps);
-  const auto make_masks = [&] { return running->masked ? masks.publish(batch) : Status(); };
-  if (look) {
-    Status status = make_masks();
-    return status.ok() ? run_and_look(*running->program, batch) : status;
-  }
-  if (!running->masked) return runner->run(*running->program, load);
-  return runner->run_in_two(*running->program, load, running->mask_op, make_masks);
+  if (!running->masked) return look ? run_and_look(program, batch) : runner->run(program, load);
+  Status status = look ? Status() : runner->run_first(program, load, running->mask_op);
+  if (status.ok()) status = masks.publish(batch.mask, batch.fill_mask);
+  if (!status.ok()) return status;
+  return look ? run_and_look(program, batch) : runner->run_rest(program, load, running->mask_op);
+}
+
+// Launches the program of the step after this one, without what needs its masks.
+Status Pipeline::Impl::run_ahead(const StepProgram& program, const StepLoad& load, const StepBatch* batch) {
+  Status status =
+      program.masked ? runner->run_first(*program.program, load, program.mask_op) : runner->run(*program.program, load);
+  if (!status.ok()) return status;
+  ahead_pending = true;
+  ahead_lacks_masks = program.masked;
+  ahead_program = &program;
+  ahead_load = load;
+  ahead_batch = batch;
+  return {};
 }
 
 // Launches the step after this one: the device moves its rows on by itself, by no more than they are. If the cache has
@@ -99,37 +117,36 @@ Status Pipeline::Impl::launch_moved(const StepBatch& batch) {
   }
   Status status = publish_caches();
   if (!status.ok()) return status;
-  status = runner->run(*running->program, load_of(batch, steps + 1, 1));
-  if (!status.ok()) return status;
-  ahead_pending = true;
-  ahead_program = running;
-  ahead_batch = nullptr;
-  return {};
+  return run_ahead(*running, load_of(batch, steps + 1, 1), nullptr);
 }
 
 // Launches a step of other rows, for which there is room already.
 Status Pipeline::Impl::launch_next(const StepBatch& next) {
   const StepProgram* program = program_for(next, programs);
-  if (program == nullptr || program->masked) return {};
+  if (program == nullptr) return {};
   Status status = publish_caches();
   if (status.ok()) status = state.publish(next);
   const StepLoad load = load_of(next, steps + 1);
   const bool takes = std::any_of(next.from.begin(), next.from.end(), [](int32_t row) { return row >= 0; });
   if (status.ok() && takes) status = runner->run(*taking, load);
-  if (status.ok()) status = runner->run(*program->program, load);
-  if (!status.ok()) return status;
-  restated = false;
-  ahead_pending = true;
-  ahead_program = program;
-  ahead_batch = &next;
-  return {};
+  if (status.ok()) status = run_ahead(*program, load, &next);
+  if (status.ok()) restated = false;
+  return status;
 }
 
-// A step may be followed at once only where neither the host's masks nor a look at results stand in between. The step
-// after a short one is launched as late as can be: whoever comes until then is in that one, and would else wait for its
-// end, too. How long steps with prompts take, nobody knows.
+// Launches what is left of the step that is ahead. If it is not `wanted`, no row has a mask.
+Status Pipeline::Impl::complete_ahead(bool wanted) {
+  if (!std::exchange(ahead_lacks_masks, false)) return {};
+  Status status = wanted ? masks.publish(ahead_mask, ahead_fill_mask) : masks.publish({}, {});
+  if (!status.ok()) return status;
+  return runner->run_rest(*ahead_program->program, ahead_load, ahead_program->mask_op);
+}
+
+// A step may be followed at once only where no look at results stands in between. The step after a short one is launched
+// as late as can be: whoever comes until then is in that one, and would else wait for its end, too. How long steps with
+// prompts take, nobody knows.
 Status Pipeline::Impl::launch_ahead(const StepBatch& batch, const StepAhead& ahead) {
-  const bool possible = context.queues() && !look && batch.sample && !batch.pool && !running->masked;
+  const bool possible = context.queues() && !look && batch.sample && !batch.pool;
   if (!possible) return {};
   // A program can be run again as it is only if its rows move on by themselves.
   const bool moves = ahead.goes_on && !restated && running->moves_on;
@@ -150,6 +167,8 @@ void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& resu
   ahead_slot = rows.slot;
   ahead_out_row = rows.out_row;
   ahead_host_row = rows.host_row;
+  ahead_mask = rows.mask;
+  ahead_fill_mask = rows.fill_mask;
   if (ahead_batch != nullptr) {
     for (size_t row = 0; row < rows.from.size(); ++row) {
       if (rows.from[row] >= 0) ahead_token[row] = result.next[static_cast<size_t>(rows.from[row])];
@@ -165,15 +184,17 @@ void Pipeline::Impl::expect_ahead(const StepBatch& batch, const StepResult& resu
 }
 
 bool Pipeline::Impl::is_ahead(const StepBatch& batch) const {
-  return ahead_pending && batch.sample && !batch.pool && batch.mask.empty() && batch.round == ahead_program->round &&
-         (batch.drafted == 0 || batch.round) && batch.out_row == ahead_out_row && batch.token == ahead_token &&
-         batch.position == ahead_position && batch.slot == ahead_slot;
+  return ahead_pending && batch.sample && !batch.pool && batch.round == ahead_program->round &&
+         (batch.drafted == 0 || batch.round) && batch.out_row == ahead_out_row && batch.mask == ahead_mask &&
+         batch.token == ahead_token && batch.position == ahead_position && batch.slot == ahead_slot;
 }
 
 // Nobody wants the step that was launched ahead: its sequences have ended.
 Status Pipeline::Impl::drop_ahead() {
   if (!ahead_pending) return {};
   ahead_pending = logits_copied = false;
+  Status status = complete_ahead(false);
+  if (!status.ok()) return status;
   StepBatch none;
   StepResult result;
   return state.read(none, false, *runner, result);
@@ -250,12 +271,13 @@ Status Pipeline::Impl::step(const StepBatch& batch, const StepAhead& ahead, Step
   if (is_ahead(batch)) {
     ahead_pending = false;
     running = ahead_program;
+    status = complete_ahead(true);
   } else {
     status = drop_ahead();
     if (status.ok()) status = launch(batch);
-    if (!status.ok()) return status;
     began = LaunchTime::Clock::now();
   }
+  if (!status.ok()) return status;
   const Status copied = logits_copied ? Status() : copy_logits(*running, batch.host_row);
   logits_copied = false;
   const Status next = copied.ok() ? launch_ahead(batch, ahead) : Status();

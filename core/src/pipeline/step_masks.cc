@@ -1,7 +1,6 @@
 #include "step_masks.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace tenon {
 
@@ -26,23 +25,19 @@ void StepMasks::attach(const StorageTable& storages, Context& context) {
   host_numbers_ = static_cast<int32_t*>(of_host(numbers_));
 }
 
-Status StepMasks::publish(const StepBatch& batch) {
-  const size_t rows = batch.out_row.size();
-  if (batch.mask.empty()) {
-    std::fill_n(host_numbers_, rows, -1);
-  } else {
-    std::memcpy(host_numbers_, batch.mask.data(), rows * sizeof(int32_t));
-  }
+Status StepMasks::publish(std::span<const int32_t> numbers, const StepBatch::FillMask& fill_mask) {
+  std::fill_n(host_numbers_, rows_, -1);
+  std::copy(numbers.begin(), numbers.end(), host_numbers_);
   int32_t count = 0;
-  for (const int32_t number : batch.mask) {
+  for (const int32_t number : numbers) {
     if (number < 0) continue;
     const std::span<uint32_t> bits(host_masks_ + static_cast<size_t>(number) * words_, words_);
     std::fill(bits.begin(), bits.end(), 0);
-    batch.fill_mask(number, bits);
+    fill_mask(number, bits);
     count = std::max(count, number + 1);
   }
   if (!context_->queues()) return {};
-  const Status status = context_->copy(to_numbers_, host_numbers_, rows * sizeof(int32_t));
+  const Status status = context_->copy(to_numbers_, host_numbers_, rows_ * sizeof(int32_t));
   if (!status.ok() || count == 0) return status;
   return context_->copy(to_masks_, host_masks_, static_cast<uint64_t>(count) * words_ * sizeof(uint32_t));
 }

@@ -24,8 +24,9 @@ class StepMasks {
   uint32_t masks() const { return masks_; }      // the storage of u32[rows][words]
   uint32_t numbers() const { return numbers_; }  // the storage of i32[rows]
 
-  // Has the batch's masks made, and enqueues them on a device with queues, after what is there.
-  Status publish(const StepBatch& batch);
+  // Has the masks of a batch made (StepBatch::mask and fill_mask), and enqueues them on a device with queues, after what
+  // is there. If there are no numbers, no row has a mask.
+  Status publish(std::span<const int32_t> numbers, const StepBatch::FillMask& fill_mask);
 
  private:
   uint32_t rows_ = 0, words_ = 0, masks_ = 0, numbers_ = 0;

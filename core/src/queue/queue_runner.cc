@@ -48,50 +48,51 @@ void QueueRunner::prepare(const Program& program) {
 }
 
 Status QueueRunner::run(const Program& program, const StepLoad& load) {
-  return run(program, load, program.ops().size(), {});
+  return run_first(program, load, program.ops().size());
 }
 
-Status QueueRunner::run_in_two(const Program& program, const StepLoad& load, size_t at,
-                               const std::function<Status()>& between) {
-  return run(program, load, at, between);
+Status QueueRunner::run_first(const Program& program, const StepLoad& load, size_t middle) {
+  Prepared& prepared = prepared_[&program];
+  Status status = decide(program, load, prepared);
+  if (status.ok()) status = enqueue({program, 0, middle}, prepared.as_graph, prepared.graph);
+  return blame(std::move(status));
+}
+
+Status QueueRunner::run_rest(const Program& program, const StepLoad&, size_t middle) {
+  Prepared& prepared = prepared_[&program];
+  return blame(enqueue({program, middle, program.ops().size()}, prepared.as_graph, prepared.second));
 }
 
 // A kernel that fails is noticed by whatever is asked of the device next, which may have nothing to do with it: only
 // where the queue is sound is the op to blame whose launch failed.
-Status QueueRunner::run(const Program& program, const StepLoad& load, size_t middle,
-                        const std::function<Status()>& between) {
-  if (recent_.front() != &program) {
-    std::rotate(recent_.begin(), recent_.end() - 1, recent_.end());
-    recent_.front() = &program;
-  }
-  Status status = enqueue(program, load, middle, between);
+Status QueueRunner::blame(Status status) {
   if (status.ok() || execution_ == Execution::kPerOp) return status;
   Status earlier = finish();
   if (earlier.ok()) return status;
   return Status::error(ErrorCode::kPlugin, earlier.message() + "; noticed when " + status.message());
 }
 
-// A graph is captured on the second run: the first, without one, has every library load its kernels, which a capture
-// could not.
-Status QueueRunner::enqueue(const Program& program, const StepLoad& load, size_t middle,
-                            const std::function<Status()>& between) {
-  Prepared& prepared = prepared_[&program];
+// Decides how a run is launched. A graph is captured on the second run: the first, without one, has every library load
+// its kernels, which a capture could not.
+Status QueueRunner::decide(const Program& program, const StepLoad& load, Prepared& prepared) {
+  if (recent_.front() != &program) {
+    std::rotate(recent_.begin(), recent_.end() - 1, recent_.end());
+    recent_.front() = &program;
+  }
   const bool graphs = execution_ == Execution::kGraph || execution_ == Execution::kAuto;
-  const bool one_by_one = watch_.begin && watch_.begin(program, load);
-  if (one_by_one && prepared.graph != nullptr) {
+  watched_ = static_cast<bool>(watch_.begin);
+  const bool one_by_one = watched_ && watch_.begin(program, load);
+  if (one_by_one && (prepared.graph != nullptr || prepared.second != nullptr)) {
     Status status = finish();
     if (!status.ok()) return status;
     release(prepared);
   }
-  const bool as_graph = graphs && !one_by_one && program.bounds().rows <= kGraphRows && prepared.runs++ > 0;
-  Status status = enqueue({program, 0, middle}, as_graph, prepared.graph);
-  if (!status.ok() || !between) return status;
-  status = between();
-  return status.ok() ? enqueue({program, middle, program.ops().size()}, as_graph, prepared.second) : status;
+  prepared.as_graph = graphs && !one_by_one && program.bounds().rows <= kGraphRows && prepared.runs++ > 0;
+  return {};
 }
 
 Status QueueRunner::enqueue(const Piece& piece, bool as_graph, void*& graph) {
-  if (!as_graph) return launch(piece, watch_);
+  if (!as_graph) return launch(piece, watched_);
   if (graph == nullptr) {
     Status status = capture(piece, graph);
     if (!status.ok()) return status;
@@ -109,7 +110,7 @@ Status QueueRunner::capture(const Piece& piece, void*& graph) {
     return Status::error(ErrorCode::kPlugin, std::string("device.") + device_.kind + ": " + doing + ": " + text);
   };
   if (device_.capture_begin(device_.self, queue_, &why) != TENON_OK) return problem("begin capture");
-  Status status = launch(piece, {});
+  Status status = launch(piece, false);
   const tenon_status ended = device_.capture_end(device_.self, queue_, &graph, &why);
   if (!status.ok()) return status;
   if (ended == TENON_OK) return {};
@@ -117,10 +118,10 @@ Status QueueRunner::capture(const Piece& piece, void*& graph) {
                        problem("end capture").message() + " (pipeline.execution = \"recorded\" goes without graphs)");
 }
 
-Status QueueRunner::launch(const Piece& piece, const OpWatch& watch) {
+Status QueueRunner::launch(const Piece& piece, bool watched) {
   const Program& program = piece.program;
   for (size_t i = piece.first; i < piece.end; ++i) {
-    if (watch.op) watch.op(program, i);
+    if (watched) watch_.op(program, i);
     Status status = launch_op(program, i);
     if (status.ok() && execution_ == Execution::kPerOp) {
       status = finish();
@@ -128,7 +129,7 @@ Status QueueRunner::launch(const Piece& piece, const OpWatch& watch) {
     }
     if (!status.ok()) return status;
   }
-  if (watch.op && piece.end == program.ops().size()) watch.op(program, piece.end);
+  if (watched && piece.end == program.ops().size()) watch_.op(program, piece.end);
   return {};
 }
 
@@ -156,6 +157,7 @@ Status QueueRunner::watch(OpWatch watch) {
   Status status = finish();
   release_graphs();
   watch_ = std::move(watch);
+  watched_ = false;
   return status;
 }
 

@@ -21,8 +21,8 @@ class QueueRunner : public Runner {
 
   void prepare(const Program& program) override;
   Status run(const Program& program, const StepLoad& load) override;
-  Status run_in_two(const Program& program, const StepLoad& load, size_t at,
-                    const std::function<Status()>& between) override;
+  Status run_first(const Program& program, const StepLoad& load, size_t middle) override;
+  Status run_rest(const Program& program, const StepLoad& load, size_t middle) override;
   Status run_each(const Program& program, size_t ops, const std::function<void(size_t op)>& done) override;
   Status finish() override;
   Status watch(OpWatch watch) override;
@@ -33,18 +33,19 @@ class QueueRunner : public Runner {
     uint64_t runs = 0;
     void* graph = nullptr;
     void* second = nullptr;  // a program that is run in two has a graph of the ops from its middle on, too
+    bool as_graph = false;   // its last run is one, both pieces of it
   };
   // This has ops [first, end) of a program.
   struct Piece {
     const Program& program;
     size_t first, end;
   };
-  Status run(const Program& program, const StepLoad& load, size_t middle, const std::function<Status()>& between);
-  Status enqueue(const Program& program, const StepLoad& load, size_t middle, const std::function<Status()>& between);
+  Status decide(const Program& program, const StepLoad& load, Prepared& prepared);
   Status enqueue(const Piece& piece, bool as_graph, void*& graph);
+  Status blame(Status status);
   void release_graphs();
   void release(Prepared& prepared);
-  Status launch(const Piece& piece, const OpWatch& watch);
+  Status launch(const Piece& piece, bool watched);
   Status capture(const Piece& piece, void*& graph);
   Status launch_op(const Program& program, size_t op);
   std::string suspects() const;
@@ -55,6 +56,7 @@ class QueueRunner : public Runner {
   Execution execution_;
   trace::Recorder* recorder_;
   OpWatch watch_;
+  bool watched_ = false;  // the watch was told of the program that was begun last
   trace::Track idle_;
   trace::Track* track_ = &idle_;
   std::map<const Program*, Prepared> prepared_;

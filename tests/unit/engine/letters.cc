@@ -1,6 +1,7 @@
-// grammar.letters, for tests: the text has letters that the request states ("abc"), and may end after the third. A first
-// letter of them may say more: ">abc" that they come in turn, a letter a token; "#abc" that nothing comes after six;
-// "-abc" that tokens are not taken back; "0", that nothing comes after it; and "!" that the mask fails.
+// grammar.letters, for tests: the text has letters that the request states ("abc"), and may end after the third. The
+// first ones may say more: ">abc" that they come in turn, a letter a token; "#abc" that nothing comes after six; "-abc"
+// that tokens are not taken back; "~abc" that it never ends; "0", that nothing comes after it; and "!" that the mask
+// fails.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -45,7 +46,7 @@ class Letters : public sdk::Grammar<Letters> {
     m.length += text.size();
   }
   void rewind(Matcher& m, uint32_t tokens) const {
-    if (m.letters[0] == '-') throw sdk::Refused("tokens are not taken back");
+    if (says(m, '-')) throw sdk::Refused("tokens are not taken back");
     if (tokens == 0) return;
     m.length = m.before.at(m.before.size() - tokens);
     m.before.resize(m.before.size() - tokens);
@@ -58,17 +59,19 @@ class Letters : public sdk::Grammar<Letters> {
     for (size_t id = 0; id < tokens_.size(); ++id) {
       if (is_of(m, tokens_[id])) allow(id);
     }
-    if (m.length < 3) return;
+    if (m.length < 3 || says(m, '~')) return;
     for (const int32_t end : ends_) allow(static_cast<size_t>(end));
   }
 
  private:
+  static constexpr const char* kSigns = ">#-~";
+  static bool says(const Matcher& m, char sign) { return m.letters.find(sign) < m.letters.find_first_not_of(kSigns); }
   static bool nothing_comes(const Matcher& m) {
-    return (m.letters[0] == '0' && m.length > 0) || (m.letters[0] == '#' && m.length >= 6);
+    return (m.letters[0] == '0' && m.length > 0) || (says(m, '#') && m.length >= 6);
   }
   static bool is_of(const Matcher& m, const std::string& text) {
-    const std::string letters = m.letters.substr(m.letters.find_first_not_of(">#-"));
-    if (m.letters[0] == '>') return text == letters.substr(m.length % letters.size(), 1);
+    const std::string letters = m.letters.substr(m.letters.find_first_not_of(kSigns));
+    if (says(m, '>')) return text == letters.substr(m.length % letters.size(), 1);
     return !text.empty() && text.find_first_not_of(letters) == text.npos;
   }
 

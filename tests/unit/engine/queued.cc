@@ -13,6 +13,8 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cpu/cpu_device.h"
 #include "tenon/sdk/component.h"
@@ -48,6 +50,10 @@ class ThreadQueue : public Queue {
     thread_ = std::thread([this] { run(); });
   }
   void enqueue(std::function<void()> work) override {
+    if (captures_) {
+      captured_.push_back(std::move(work));
+      return;
+    }
     if (!thread_.joinable()) {
       if (work) work();
       return;
@@ -59,6 +65,19 @@ class ThreadQueue : public Queue {
   void wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return work_.empty(); });
+  }
+
+  // What is enqueued between these two is the graph.
+  using Graph = std::vector<std::function<void()>>;
+  void begin_capture() { captures_ = true; }
+  std::unique_ptr<Graph> end_capture() {
+    captures_ = false;
+    return std::make_unique<Graph>(std::exchange(captured_, {}));
+  }
+  void replay(const Graph& graph) {
+    enqueue([&graph] {
+      for (const auto& work : graph) work();
+    });
   }
 
  private:
@@ -81,6 +100,8 @@ class ThreadQueue : public Queue {
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;
   std::thread thread_;
+  bool captures_ = false;
+  Graph captured_;
 };
 
 // See TENON_F_ADVANCE and TENON_F_TAKE.
@@ -204,11 +225,19 @@ class Queued : public sdk::ComponentDefaults {
       static_cast<Queued*>(self)->queue_.wait();
       return TENON_OK;
     };
-    // pipeline.execution = "recorded" captures nothing.
-    table_.capture_begin = [](void*, void*, tenon_reason*) -> tenon_status { return TENON_ERROR; };
-    table_.capture_end = [](void*, void*, void**, tenon_reason*) -> tenon_status { return TENON_ERROR; };
-    table_.replay = [](void*, void*, void*, tenon_reason*) -> tenon_status { return TENON_ERROR; };
-    table_.graph_release = [](void*, void*) {};
+    table_.capture_begin = [](void* self, void*, tenon_reason*) -> tenon_status {
+      static_cast<Queued*>(self)->queue_.begin_capture();
+      return TENON_OK;
+    };
+    table_.capture_end = [](void* self, void*, void** graph, tenon_reason*) -> tenon_status {
+      *graph = static_cast<Queued*>(self)->queue_.end_capture().release();
+      return TENON_OK;
+    };
+    table_.replay = [](void* self, void* graph, void*, tenon_reason*) -> tenon_status {
+      static_cast<Queued*>(self)->queue_.replay(*static_cast<ThreadQueue::Graph*>(graph));
+      return TENON_OK;
+    };
+    table_.graph_release = [](void*, void* graph) { delete static_cast<ThreadQueue::Graph*>(graph); };
     table_.record_step_op = &record_step_op;
     table_.record_draft_pass = [](void*, const tenon_draft_pass* pass, const tenon_recorder* rec, tenon_reason* why) {
       return record_cpu_draft_pass(sdk::read_longer<sdk::DraftPass>(pass), rec, why);

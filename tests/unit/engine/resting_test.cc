@@ -22,7 +22,8 @@ constexpr uint32_t kAll = 3;  // so many sequences never change each other's tex
 
 const Settings kSettings = with(
     kExact, {"scheduler.use=continuous", "scheduler.sequences=3", "scheduler.rest_steps=4", "kv_cache.capacity=256",
-             "sampler.chain=[{use=\"temperature\", value=0.9}]", "sampler.select=categorical"});
+             "sampler.chain=[{use=\"temperature\", value=0.9}]", "sampler.select=categorical", "grammar.use=letters",
+             "plugin=[{path=\"" + (build() / "tests/unit/engine/plugins/grammar/letters.cpu.so").string() + "\"}]"});
 
 Request request_of(int32_t seed, uint32_t tokens) {
   Request r{.max_new_tokens = tokens, .ignore_end = true, .seed = static_cast<uint64_t>(seed)};
@@ -36,14 +37,14 @@ class Resting : public OnADevice {
   void open(const std::array<int, kAll + 1>& milliseconds, const Settings& more = {},
             trace::Recorder* recorder = nullptr) {
     milliseconds_ = milliseconds;
-    EngineOptions options;
+    EngineOptions options{.grammars = true};
     options.recorder = [recorder](const PipelineConfig&) { return recorder; };
     options.clock = [this] {
       now_ += std::chrono::milliseconds(milliseconds_[std::exchange(in_step_, 0U)]);
       return now_;
     };
     engine_ = open_with(std::move(options), kTiny, kDevice, with(kSettings, more));
-    alone_ = open_with({}, kTiny, kDevice, kSettings);
+    alone_ = open_with({.grammars = true}, kTiny, kDevice, kSettings);
   }
 
   void submit(Request request) {
@@ -228,6 +229,26 @@ TEST_F(Resting, EachRestIsInTheTrace) {
   EXPECT_EQ(steps, rested);
   EXPECT_GE(rests, rested / 4);
   EXPECT_LT(rests, rested / 2);
+}
+
+// Masks are made of what others have at the same time.
+TEST_F(Resting, GrammarsMakeNoDifference) {
+  open(kThreeAreSlow);
+  const auto of = [](Engine& engine, int32_t i) {
+    Request r = request_of(i, 60);
+    if (i == 0) return r;
+    GrammarText text;
+    text.text = i == 1 ? "~abcdefgh" : "~>xyz";
+    r.grammar = engine.compile(text);
+    r.ignore_end = false;
+    return r;
+  };
+  for (int32_t i = 0; i < 3; ++i) submit(of(*engine_, i));
+  EXPECT_THAT(steps(kMeasured), Each(3u));
+  EXPECT_THAT(steps(40), Each(2u));
+  run();
+  for (int32_t i = 0; i < 3; ++i) requests_[static_cast<size_t>(i)] = of(*alone_, i);
+  for (size_t i = 0; i < 3; ++i) expect_as_alone(i);
 }
 
 TEST_F(Resting, LogProbabilitiesMakeNoDifference) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <list>
+
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
 
@@ -11,15 +13,22 @@ namespace tenon {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 // This queue behaves as CUDA's do: a kernel that fails is heard of in the next
 // call of whatever kind, and in all after it.
 struct Queue {
+  struct Graph {
+    Queue& queue;
+    std::vector<uint32_t> ops;
+  };
   bool broken = false, capturing = false;
   uint32_t failing_kernel = 0, failing_launch = 0, failing_in_capture = 0;  // these are numbers of ops, from 1
   std::vector<uint32_t> captured, ran;
+  std::list<Graph> graphs;
   size_t waited_for = 0;  // it has waited for so many of those that ran
   uint32_t captures = 0, releases = 0;
 
@@ -71,16 +80,16 @@ tenon_device make_device() {
   d.capture_end = [](void*, void* q, void** graph, tenon_reason* why) {
     of(q).capturing = false;
     ++of(q).captures;
-    *graph = q;
+    *graph = &of(q).graphs.emplace_back(of(q), of(q).captured);
     if (of(q).failing_in_capture != 0) sdk::fill_reason(why, "the capture was invalidated");
     return tenon_status{of(q).failing_in_capture != 0 ? TENON_ERROR : TENON_OK};
   };
-  d.replay = [](void*, void*, void* q, tenon_reason* why) {
+  d.replay = [](void*, void* graph, void* q, tenon_reason* why) {
     const tenon_status status = of(q).answer(why);
-    for (const uint32_t op : of(q).captured) of(q).run(op);
+    for (const uint32_t op : static_cast<Queue::Graph*>(graph)->ops) of(q).run(op);
     return status;
   };
-  d.graph_release = [](void*, void* graph) { ++of(graph).releases; };
+  d.graph_release = [](void*, void* graph) { ++static_cast<Queue::Graph*>(graph)->queue.releases; };
   return d;
 }
 
@@ -153,8 +162,8 @@ TEST_F(QueueRunnerTest, EachOpIsDoneBeforeItIsToldOf) {
       EXPECT_EQ(queue_.waited_for, told.size());
     };
     EXPECT_TRUE(runner.run_each(*program_, 2, done).ok());
-    EXPECT_THAT(told, testing::ElementsAre(0, 1));
-    EXPECT_THAT(queue_.ran, testing::ElementsAre(1, 2));
+    EXPECT_THAT(told, ElementsAre(0, 1));
+    EXPECT_THAT(queue_.ran, ElementsAre(1, 2));
   }
   queue_.failing_kernel = 2;
   QueueRunner runner(device_, &queue_, Execution::kAuto, nullptr);
@@ -248,6 +257,53 @@ TEST_F(QueueRunnerTest, ARunOneByOneHasTheNextOneCapturedAnew) {
   run();
   run();
   EXPECT_EQ(queue_.captures, 2u);
+}
+
+TEST_F(QueueRunnerTest, TwoPiecesAreBothGraphsOrNeither) {
+  constexpr uint32_t kOther = 100;
+  QueueRunner runner(device_, &queue_, Execution::kAuto, nullptr);
+  runner.prepare(*program_);
+  bool one_by_one = false;
+  std::vector<size_t> seen;
+  const OpWatch watch{.begin = [&](const Program&, const StepLoad&) { return std::exchange(one_by_one, false); },
+                      .op = [&](const Program&, size_t op) { seen.push_back(op); }};
+  ASSERT_TRUE(runner.watch(watch).ok());
+  const auto run = [&](const std::function<void()>& between = {}) {
+    queue_.ran.clear();
+    seen.clear();
+    EXPECT_TRUE(runner.run_first(*program_, {}, 2).ok());
+    queue_.run(kOther);
+    if (between) between();
+    EXPECT_TRUE(runner.run_rest(*program_, {}, 2).ok());
+    EXPECT_THAT(queue_.ran, ElementsAre(1, 2, kOther, 3));
+  };
+  run();
+  EXPECT_THAT(seen, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(queue_.captures, 0u);
+  for (int i = 0; i < 2; ++i) {
+    run();
+    EXPECT_THAT(seen, IsEmpty());
+    EXPECT_EQ(queue_.captures, 2u);
+  }
+  one_by_one = true;
+  run();
+  EXPECT_THAT(seen, ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(queue_.releases, 2u);
+  run([&] { EXPECT_TRUE(runner.watch(watch).ok()); });
+  EXPECT_EQ(queue_.captures, 4u);
+  EXPECT_EQ(queue_.releases, 3u);
+  one_by_one = true;
+  run([&] { EXPECT_TRUE(runner.watch(watch).ok()); });
+  EXPECT_THAT(seen, ElementsAre(0, 1));  // the new watch was not told that it began
+  EXPECT_EQ(queue_.releases, 4u);
+}
+
+TEST_F(QueueRunnerTest, ALaunchThatFailsInTheSecondPieceNamesItsOp) {
+  queue_.failing_launch = 3;
+  QueueRunner runner(device_, &queue_, Execution::kAuto, nullptr);
+  ASSERT_TRUE(runner.run_first(*program_, {}, 2).ok());
+  EXPECT_EQ(runner.run_rest(*program_, {}, 2).message(),
+            "sampler: sampler.greedy failed in largest: invalid configuration argument");
 }
 
 }  // namespace

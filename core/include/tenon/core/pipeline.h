@@ -77,10 +77,12 @@ struct StepBatch {
   // Each sequence has 1 + draft_tokens() rows, and the draft model makes the tokens of all but the first.
   bool round = false;
   // (out rows): Each is the number of the mask that the row's token is chosen under (see TENON_F_MASK), from 0, or -1.
-  // It is empty if no row has one. fill_mask sets the bits of a mask, which are 0. step() calls it, while the device
-  // computes if that has queues.
+  // It is empty if no row has one. fill_mask sets the bits of a mask, which are 0. step() calls it when it takes the
+  // batch, while the device computes if that has queues; explain(), if it comes before that, for the step that is under
+  // way.
   std::vector<int32_t> mask;
-  std::function<void(int32_t number, std::span<uint32_t> bits)> fill_mask = {};
+  using FillMask = std::function<void(int32_t number, std::span<uint32_t> bits)>;
+  FillMask fill_mask = {};
   // `prompts` sequences are still in their prompt and have `prompt_rows` of the rows; `drafted` rows are drafts.
   uint32_t prompts = 0, prompt_rows = 0, drafted = 0;
 
@@ -88,7 +90,8 @@ struct StepBatch {
 };
 
 // This says what may come after a step. A device with queues begins with it while the step is under way, if the cache has room,
-// and says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences.
+// and says so in result.ahead: the next batch is that one, or nobody wants any more of its sequences. Its masks are made
+// when it is taken.
 struct StepAhead {
   // Says whether the next batch may be this one with every row moved on by the token that is chosen now. It is asked
   // once or twice, the last time shortly before the step ends.
