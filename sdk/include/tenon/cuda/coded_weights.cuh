@@ -206,14 +206,6 @@ constexpr bool is_book_of_e4m3() {
   return true;
 }
 
-// Returns 0, which the compiler does not know, so that a constant plus this stays in a register. An instruction has
-// room for one constant; ptxas would load a second one into a register at each use.
-__device__ __forceinline__ uint32_t unknown_zero() {
-  uint32_t lane = 0, multiprocessor = 0;
-  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
-  asm("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
-  return (lane + multiprocessor) >> 16;
-}
 // Returns the lower three of each four bits. Of a plain expression that is shifted later, the compiler makes a mask
 // before the shift and another one after it.
 __device__ __forceinline__ uint32_t lower_three_bits(uint32_t word) {

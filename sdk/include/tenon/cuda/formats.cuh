@@ -187,15 +187,23 @@ __host__ __device__ inline uint32_t lane_offset(uint32_t row, uint32_t k) {
   return (row % 8 * 4 + k % 32 / 8) * 16;
 }
 
+// Returns 0, which the compiler does not know, so that a constant plus this stays in a register. An instruction has
+// room for one constant; ptxas would load a second one into a register at each use.
+__device__ __forceinline__ uint32_t unknown_zero() {
+  uint32_t lane = 0, multiprocessor = 0;
+  asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+  asm("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+  return (lane + multiprocessor) >> 16;
+}
 // These make two halves of bytes 0 and 1 of a word, or of bytes 2 and 3. A byte u becomes the bits of a denormal half,
 // which is exactly u * 2^-24 and costs no subtraction. The bits kWith are added.
 template <uint32_t kWith = 0>
 __device__ __forceinline__ uint32_t first_bytes(uint32_t word) {
-  return __byte_perm(word, kWith, 0x7170);
+  return __byte_perm(word, kWith, kWith == 0 ? 0x7170 : 0x7170 + unknown_zero());
 }
 template <uint32_t kWith = 0>
 __device__ __forceinline__ uint32_t last_bytes(uint32_t word) {
-  return __byte_perm(word, kWith, 0x7372);
+  return __byte_perm(word, kWith, kWith == 0 ? 0x7372 : 0x7372 + unknown_zero());
 }
 
 // Weights in bf16 or fp16 lie as [k-step][lane][a0..a3].

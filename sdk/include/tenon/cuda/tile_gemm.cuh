@@ -106,7 +106,11 @@ class PanelSums {
       *flag = 0;
     }
     named_sync(kSumBarrier, Shape::kMultiplying);
-    for (uint32_t next = b_.pair + 1; next < after; ++next) add_left(b_.block_of(next));
+    if constexpr (kGathered > 1) {
+      for (uint32_t next = b_.pair + 1; next < after; next += kGathered) add_copied(next, min(after - next, kGathered));
+    } else {
+      for (uint32_t next = b_.pair + 1; next < after; ++next) add_left(b_.block_of(next));
+    }
   }
   // Makes y of the sums.
   __device__ __forceinline__ void finish(uint32_t panel) {
@@ -144,7 +148,9 @@ class PanelSums {
  private:
   static constexpr uint32_t kSums = N / 2, kRowGroups = N / 8;  // a lane has so many sums; groups of eight rows
   static constexpr uint32_t kCoresOf8 = 16 * N;                 // bytes
-  static constexpr uint32_t kTurnBundles = Shape::kTurnK / 64;
+  // Where both rings have as many stages, and a stage of x goes with each of weights, one walks round them.
+  static constexpr bool kOneCursor = Block::kTurns == 1 && Block::Layout::kWeightStages == Block::Layout::kXStages;
+  static constexpr uint32_t kTurnBundles = Shape::kTurnK / 64, kGathered = Block::Layout::kGathered;
 
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
     return b_.p.sums + (size_t{block} * (kPanelTiles / 4) + warp_ / 4) * kRowGroups * kGroupThreads +
@@ -168,6 +174,33 @@ class PanelSums {
       sum_[4 * i + 1] += v.y;
       sum_[4 * i + 2] += v.z;
       sum_[4 * i + 3] += v.w;
+    }
+  }
+  // Adds what so many pairs from `first` on have left. A thread copies its sums of all of them to shared memory at one
+  // time, since it has no registers for them: one after the other, each would be waited for.
+  __device__ __forceinline__ void add_copied(uint32_t first, uint32_t pairs) {
+    constexpr uint32_t kStride = 16 * Shape::kMultiplying;  // from a thread's four sums to its next four
+    const uint32_t own = b_.base + Block::Layout::kSums + 16 * threadIdx.x;
+    uint32_t at = own;
+#pragma unroll 1
+    for (uint32_t next = first; next < first + pairs; ++next) {
+      const float4* from = left_by(b_.block_of(next));
+#pragma unroll
+      for (uint32_t i = 0; i < kRowGroups; ++i, at += kStride) copy_async(at, from + i * kGroupThreads);
+    }
+    commit_copies();
+    wait_copies<0>();
+    const uint32_t end = at;
+#pragma unroll 1
+    for (at = own; at < end;) {
+#pragma unroll
+      for (uint32_t i = 0; i < kRowGroups; ++i, at += kStride) {
+        const uint4 v = load_shared(at);
+        sum_[4 * i] += __uint_as_float(v.x);
+        sum_[4 * i + 1] += __uint_as_float(v.y);
+        sum_[4 * i + 2] += __uint_as_float(v.z);
+        sum_[4 * i + 3] += __uint_as_float(v.w);
+      }
     }
   }
   // Adds what kPartsAtOnce pairs of the team have left, or as many as there are; all is loaded before the first sum.
@@ -202,6 +235,13 @@ class PanelSums {
     if (releases_) Barrier::arrive_in_cluster(x_empty_ + 8 * under_way_);
   }
 
+  // As the function of warpgroup.cuh. A sum of 64 bits is one instruction, but where a lane has a quarter of all its
+  // registers for sums, ptxas spills others for it.
+  static __device__ __forceinline__ uint64_t described_at(uint64_t described, uint32_t bytes) {
+    if constexpr (N <= 64 || Shape::kMovesRegisters) return warpgroup::described_at(described, bytes);
+    const uint32_t low = static_cast<uint32_t>(described) + (bytes >> 4);
+    return described & 0xffffffff00000000 | low;
+  }
   // It stands after the products, which have taken the fragments. Before them, loads of the stage may be under way; an
   // arrival would overtake these, and the copy engine would write over what they are to read.
   __device__ __forceinline__ void release_weights() {
@@ -221,16 +261,16 @@ class PanelSums {
     const uint32_t weights = b_.base + weights_.stage() * Block::kWeightBytes + warp_ * kTileStageBytes<F>;
 #pragma unroll
     for (uint32_t q = 0; q < kTurnBundles; ++q) HalfFragments<F>::load(weights, turn * kTurnBundles + q, fragments[q]);
-    const uint32_t stage = x_.stage();
-    b_.of_x.full(stage).wait(x_.parity());
+    const uint32_t stage = kOneCursor ? weights_.stage() : x_.stage();
+    const uint32_t parity = kOneCursor ? weights_.parity() : x_.parity();
+    const uint64_t x = described_at(x_described_, stage * Block::kXBytes);
+    b_.of_x.full(stage).wait(parity);
 #pragma unroll
     for (uint32_t step = 0; step < 4 * kTurnBundles; ++step) warpgroup::hold(fragments[step / 4][step % 4]);
     warpgroup::begin();
 #pragma unroll
     for (uint32_t step = 0; step < 4 * kTurnBundles; ++step) {
-      const uint32_t offset = stage * Block::kXBytes + 2 * step * kCoresOf8;
-      warpgroup::multiply<typename F::Half>(sum_, fragments[step / 4][step % 4],
-                                            warpgroup::described_at(x_described_, offset));
+      warpgroup::multiply<typename F::Half>(sum_, fragments[step / 4][step % 4], described_at(x, 2 * step * kCoresOf8));
     }
     warpgroup::commit();
     if (turn + 1 == Block::kTurns) release_weights();
@@ -238,7 +278,7 @@ class PanelSums {
     release_x();
     under_way_ = stage;
     releases_ = lane_id() < kClusterBlocks;
-    x_.advance();
+    if constexpr (!kOneCursor) x_.advance();
   }
 
   const Block& b_;

@@ -64,10 +64,10 @@ __device__ __forceinline__ uint64_t describe(uint32_t address, uint32_t along_k)
   return (address & 0x3ffff) >> 4 | static_cast<uint64_t>(along_k >> 4) << 16 | (kCore >> 4) << 32;
 }
 
-// Describes what lies so many bytes, a multiple of 16, after what `described` describes.
+// Describes what lies so many bytes, a multiple of 16, after what `described` describes. Both are in shared memory, so
+// the sum stays within the address's bits.
 __device__ __forceinline__ uint64_t described_at(uint64_t described, uint32_t bytes) {
-  const uint32_t low = static_cast<uint32_t>(described) + (bytes >> 4);
-  return described & 0xffffffff00000000 | low;
+  return described + (bytes >> 4);
 }
 
 // A swizzled tile has 64 columns of 2 bytes in a row of 128 bytes; eight rows are one period of the swizzle.
