@@ -83,7 +83,7 @@ class AttentionHost {
   struct Placed;
   struct Prologue;
 
-  // These are the stages of making a case.
+  // These are the phases of making a case.
   void make_rows();
   void make_prologue(std::mt19937_64& random);
   void make_cached(std::mt19937_64& random);

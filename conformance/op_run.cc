@@ -133,7 +133,7 @@ void OpRunner::run_watched(std::mt19937_64& random) {
   for (const ProgramOp& op : program.ops()) {
     for (const tenon_operand& o : op.operands) memory_of(o.tensor);
   }
-  link(false);
+  bind_addresses(false);
   Workspace work(device_, program);
   for (const auto& [root, memory] : temps_) memory->fill(kPoison);
   for (GuardedMemory* memory : all_memory()) memory->remember();
@@ -263,21 +263,21 @@ void OpRunner::check_memory(std::span<const ProgramOp> ops) const {
   }
 }
 
-void OpRunner::link(bool overlap) {
+void OpRunner::bind_addresses(bool overlap) {
   planned();
   if (arena_ == nullptr) arena_ = std::make_unique<Arena>(device_, *program_);
   const auto bytes = [](const GuardedMemory& memory) { return reinterpret_cast<std::byte*>(memory.data()); };
-  program_->link(storages_,
-                 {.activations = bytes(arena_->activations),
-                  .scratch = bytes(arena_->scratch),
-                  .zeroed = bytes(arena_->zeroed),
-                  .thread_scratch = bytes(arena_->thread),
-                  .thread_scratch_stride = 0},
-                 device_.queue(), overlap);
+  program_->bind_addresses(storages_,
+                           {.activations = bytes(arena_->activations),
+                            .scratch = bytes(arena_->scratch),
+                            .zeroed = bytes(arena_->zeroed),
+                            .thread_scratch = bytes(arena_->thread),
+                            .thread_scratch_stride = 0},
+                           device_.queue(), overlap);
 }
 
 void OpRunner::run_planned(Launch how) {
-  link(how != Launch::kPlain && (device_.table().flags & TENON_DEVICE_OVERLAPS) != 0);
+  bind_addresses(how != Launch::kPlain && (device_.table().flags & TENON_DEVICE_OVERLAPS) != 0);
   arena_->activations.fill(kPoison);
   arena_->scratch.fill(kPoison);
   if (device_.walks()) {
@@ -342,7 +342,7 @@ const Program& OpRunner::prepare(bool overlap) {
   planned();
   hold_all();
   write_state();
-  link(overlap);
+  bind_addresses(overlap);
   return *program_;
 }
 

@@ -114,7 +114,7 @@ class OpRunner {
 
   // Runs once for a measurement, as core plans it, without a look at the memory.
   std::string run_unwatched();
-  // Prepares a measurement on a device with queues: links as core does and writes the step state; then enqueue()
+  // Prepares a measurement on a device with queues: binds addresses as core does and writes the step state; then enqueue()
   // launches an op and does not wait. Throws Error.
   const Program& prepare(bool overlap);
   void enqueue(size_t op) const { launch_op(program_->ops()[op], program_->launch(op)); }
@@ -148,7 +148,7 @@ class OpRunner {
   void part_op(const ProgramOp& op, const tenon_launch& launch, Workspace& work, std::mt19937_64& random) const;
   void launch_op(const ProgramOp& op, const tenon_launch& launch) const;
   void check_memory(std::span<const ProgramOp> ops) const;
-  void link(bool overlap);
+  void bind_addresses(bool overlap);
   void run_planned(Launch how);
   void walk_all() const;
   void launch_all() const;
@@ -165,7 +165,7 @@ class OpRunner {
   mutable std::unique_ptr<Program> program_;                           // it is nullptr if more may have been recorded
   mutable std::map<uint32_t, Held> held_;                              // by storage
   mutable std::map<tenon_tid, std::unique_ptr<GuardedMemory>> temps_;  // by root
-  mutable std::unique_ptr<Arena> arena_;                               // the program's memory; nullptr: not linked yet
+  mutable std::unique_ptr<Arena> arena_;  // the program's memory; nullptr: no addresses are bound yet
 };
 
 }  // namespace tenon::conformance

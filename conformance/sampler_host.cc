@@ -111,7 +111,7 @@ tenon_candidates SamplerHost::sparse(uint64_t seed) {
   return c;
 }
 
-tenon_sampling SamplerHost::Link::sampling(tenon_tid next) const {
+tenon_sampling SamplerHost::Entry::sampling(tenon_tid next) const {
   auto s = sdk::abi_struct<tenon_sampling>();
   s.params = params;
   s.state = state;
@@ -119,9 +119,9 @@ tenon_sampling SamplerHost::Link::sampling(tenon_tid next) const {
   return s;
 }
 
-SamplerHost::Link SamplerHost::link(const Component& sampler, const std::vector<Settings>& settings) {
-  Link link{&sampler.table<tenon_sampler>(), sampler.self()};
-  const uint32_t bytes = link.table->param_bytes;
+SamplerHost::Entry SamplerHost::add(const Component& sampler, const std::vector<Settings>& settings) {
+  Entry entry{&sampler.table<tenon_sampler>(), sampler.self()};
+  const uint32_t bytes = entry.table->param_bytes;
   const ParamValues defaults = example_values(sampler.schema());
   std::vector<uint8_t> records;
   for (uint32_t slot = 0; slot < slots_; ++slot) {
@@ -132,42 +132,42 @@ SamplerHost::Link SamplerHost::link(const Component& sampler, const std::vector<
     request.value = values.data();
     std::vector<uint8_t> record(bytes);
     Reason why;
-    why.check(link.table->encode(link.self, &request, record.data(), &why.raw), "cannot encode a request");
+    why.check(entry.table->encode(entry.self, &request, record.data(), &why.raw), "cannot encode a request");
     records.insert(records.end(), record.begin(), record.end());
   }
   records.resize(std::max<size_t>(records.size(), 1));
-  link.params = runner_.input(TENON_U8, {static_cast<int64_t>(records.size())}, records);
-  const uint64_t state = link.table->state_bytes(link.self, vocab_);
+  entry.params = runner_.input(TENON_U8, {static_cast<int64_t>(records.size())}, records);
+  const uint64_t state = entry.table->state_bytes(entry.self, vocab_);
   if (state > 0) {
     const tenon_tensor t = sdk::tensor(TENON_U8, {slots_, static_cast<int64_t>(state)});
     const tenon_recorder& r = *runner_.recorder();
-    link.state = r.keep(r.ctx, &t, ("state " + std::to_string(link.params)).c_str());
+    entry.state = r.keep(r.ctx, &t, ("state " + std::to_string(entry.params)).c_str());
   }
-  return link;
+  return entry;
 }
 
-tenon_candidates SamplerHost::apply(const Link& link, tenon_candidates c) {
-  require((link.table->in_forms & c.form) != 0, "does not take candidates in this form");
+tenon_candidates SamplerHost::apply(const Entry& entry, tenon_candidates c) {
+  require((entry.table->in_forms & c.form) != 0, "does not take candidates in this form");
   Reason why;
-  const tenon_sampling s = link.sampling(0);
-  why.check(link.table->record_apply(link.self, &s, &c, runner_.recorder(), &why.raw), "record_apply failed");
+  const tenon_sampling s = entry.sampling(0);
+  why.check(entry.table->record_apply(entry.self, &s, &c, runner_.recorder(), &why.raw), "record_apply failed");
   return c;
 }
 
-tenon_tid SamplerHost::select(const Link& link, const tenon_candidates& c) {
-  require((link.table->in_forms & c.form) != 0, "does not take candidates in this form");
+tenon_tid SamplerHost::select(const Entry& entry, const tenon_candidates& c) {
+  require((entry.table->in_forms & c.form) != 0, "does not take candidates in this form");
   const tenon_tid next = runner_.recorder()->step(runner_.recorder()->ctx, TENON_STEP_NEXT);
   std::fill(runner_.step_i32(TENON_STEP_NEXT).begin(), runner_.step_i32(TENON_STEP_NEXT).end(), -7);
   Reason why;
-  const tenon_sampling s = link.sampling(next);
-  why.check(link.table->record_select(link.self, &s, &c, runner_.recorder(), &why.raw), "record_select failed");
+  const tenon_sampling s = entry.sampling(next);
+  why.check(entry.table->record_select(entry.self, &s, &c, runner_.recorder(), &why.raw), "record_select failed");
   return next;
 }
 
-void SamplerHost::accept(const Link& link, const tenon_candidates& given) {
+void SamplerHost::accept(const Entry& entry, const tenon_candidates& given) {
   Reason why;
-  const tenon_sampling s = link.sampling(runner_.recorder()->step(runner_.recorder()->ctx, TENON_STEP_NEXT));
-  why.check(link.table->record_accept(link.self, &s, &given, runner_.recorder(), &why.raw), "record_accept failed");
+  const tenon_sampling s = entry.sampling(runner_.recorder()->step(runner_.recorder()->ctx, TENON_STEP_NEXT));
+  why.check(entry.table->record_accept(entry.self, &s, &given, runner_.recorder(), &why.raw), "record_accept failed");
 }
 
 void SamplerHost::run(uint64_t seed) {

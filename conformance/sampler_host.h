@@ -57,18 +57,18 @@ class SamplerHost {
   tenon_candidates sparse(uint64_t seed);
   // A pipeline keeps these for a sampler: its records and its state, zero at first. settings are those of each slot;
   // the last are those of all further slots.
-  struct Link {
+  struct Entry {
     const tenon_sampler* table = nullptr;
     void* self = nullptr;
     tenon_tid params = 0, state = 0;
 
     tenon_sampling sampling(tenon_tid next) const;
   };
-  Link link(const Component& sampler, const std::vector<Settings>& settings = {{}});
+  Entry add(const Component& sampler, const std::vector<Settings>& settings = {{}});
   // These record ops. They throw Error with the sampler's reason.
-  tenon_candidates apply(const Link& link, tenon_candidates c);
-  tenon_tid select(const Link& link, const tenon_candidates& c);
-  void accept(const Link& link, const tenon_candidates& given);
+  tenon_candidates apply(const Entry& entry, tenon_candidates c);
+  tenon_tid select(const Entry& entry, const tenon_candidates& c);
+  void accept(const Entry& entry, const tenon_candidates& given);
 
   // Runs everything recorded so far; the seed chooses how chunks are split over threads. Throws Error with what an op
   // did wrong.

@@ -31,7 +31,7 @@ class Step {
  public:
   Step(const Component& sampler, const std::vector<Logits>& logits, uint32_t form)
       : host_(static_cast<uint32_t>(logits[0].size()), chain(logits), 1, 2, sampler.device()),
-        link_(host_.link(sampler)) {
+        entry_(host_.add(sampler)) {
     const auto rows = static_cast<uint32_t>(logits.size());
     OpRunner& runner = host_.runner();
     runner.step_i32(TENON_STEP_RNG)[0] = 77;
@@ -41,16 +41,16 @@ class Step {
   }
 
   SamplerHost& host() { return host_; }
-  const SamplerHost::Link& link() const { return link_; }
+  const SamplerHost::Entry& entry() const { return entry_; }
   const tenon_candidates& in() const { return in_; }
   std::vector<Candidates> apply(uint64_t seed) {
-    const tenon_candidates out = host_.apply(link_, in_);
+    const tenon_candidates out = host_.apply(entry_, in_);
     host_.run(seed);
     require(out.form == TENON_DENSE || out.form == TENON_SPARSE, "hands on candidates in no form");
     return host_.candidates(out);
   }
   std::vector<int32_t> select(uint64_t seed) {
-    const tenon_tid next = host_.select(link_, in_);
+    const tenon_tid next = host_.select(entry_, in_);
     host_.run(seed);
     return host_.tokens(next);
   }
@@ -66,7 +66,7 @@ class Step {
   }
 
   SamplerHost host_;
-  SamplerHost::Link link_;
+  SamplerHost::Entry entry_;
   tenon_candidates in_{};
 };
 
@@ -139,8 +139,8 @@ void keeps_to_its_operands(const Subject& subject) {
     for (const uint32_t vocab : kVocabs) {
       Step step(*sampler, {some_logits(vocab, 1), some_logits(vocab, 2)}, form);
       selects(*sampler) ? static_cast<void>(step.select(1)) : static_cast<void>(step.apply(1));
-      if (step.link().state == 0) continue;
-      step.host().accept(step.link(), step.in());
+      if (step.entry().state == 0) continue;
+      step.host().accept(step.entry(), step.in());
       step.host().run(2);
     }
   }
@@ -162,9 +162,9 @@ void leaves_its_input_alone(const Subject& subject) {
   for (const uint32_t form : forms_of(*sampler)) {
     Step step(*sampler, {some_logits(1000, 1), some_logits(1000, 2)}, form);
     const OpRunner& runner = step.host().runner();
-    std::vector<tenon_tid> inputs = {step.in().logits, step.link().params};
+    std::vector<tenon_tid> inputs = {step.in().logits, step.entry().params};
     if (form == TENON_SPARSE) inputs.insert(inputs.end(), {step.in().id, step.in().count});
-    if (step.link().state != 0) inputs.push_back(step.link().state);
+    if (step.entry().state != 0) inputs.push_back(step.entry().state);
     const auto bytes = [&] {
       std::vector<std::vector<uint8_t>> all;
       for (const tenon_tid t : inputs) all.push_back(runner.read<uint8_t>(t));
@@ -205,15 +205,15 @@ void moves_its_state_by_accepting(const Subject& subject) {
   const std::unique_ptr<Component> sampler = subject.open();
   const uint32_t form = forms_of(*sampler).front();
   const Step probe(*sampler, {some_logits(31, 1)}, form);
-  if (probe.link().state == 0) return;
-  require(probe.link().table->record_accept != nullptr, "has a state that nothing moves");
+  if (probe.entry().state == 0) return;
+  require(probe.entry().table->record_accept != nullptr, "has a state that nothing moves");
   std::vector<std::vector<uint8_t>> states;
   for (const uint64_t seed : {1, 2}) {
     Step step(*sampler, {some_logits(1000, 1), some_logits(1000, 2)}, form);
-    if (selects(*sampler)) static_cast<void>(step.host().select(step.link(), step.in()));
-    step.host().accept(step.link(), step.in());
+    if (selects(*sampler)) static_cast<void>(step.host().select(step.entry(), step.in()));
+    step.host().accept(step.entry(), step.in());
     step.host().run(seed);
-    states.push_back(step.host().runner().read<uint8_t>(step.link().state));
+    states.push_back(step.host().runner().read<uint8_t>(step.entry().state));
   }
   require(states[0] == states[1], "its state depends on how its chunks are split");
   require(std::any_of(states[0].begin(), states[0].end(), [](uint8_t b) { return b != 0; }), "its state does not move");

@@ -118,7 +118,7 @@ void read_logit_bias(Fields& fields, const SamplerChain& chain, int64_t vocab, S
 
 SamplerChain SamplerChain::of(const PipelineConfig& config) {
   SamplerChain chain;
-  for (const ComponentConfig& link : config.sampler_chain) chain.processors.push_back(link.name);
+  for (const ComponentConfig& entry : config.sampler_chain) chain.processors.push_back(entry.name);
   chain.select = config.sampler_select.name;
   if (!chain.processors.empty() && (chain.processors.back() == "greedy" || chain.processors.back() == "categorical")) {
     chain.select = chain.processors.back();

@@ -16,11 +16,11 @@
 #include "command.h"
 #include "output_path.h"
 #include "progress.h"
-#include "session.h"
 #include "sha256.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
 #include "tenon/core/atomic_file.h"
+#include "traced_engine.h"
 
 namespace tenon::app {
 namespace {
@@ -167,10 +167,10 @@ const Bandwidth& Bench::bandwidth(const Pipeline& pipeline) {
 BenchRow Bench::measure(const BenchPoint& point) {
   std::ofstream("/proc/self/clear_refs") << "5";  // the peak of the process begins anew if the system allows it
   BenchRow row{.point = point, .scheduler = own_scheduler_};
-  Session session(arguments(point));
-  Engine& engine = session.engine();
+  TracedEngine traced_engine(arguments(point));
+  Engine& engine = traced_engine.engine();
   const std::vector<std::vector<int32_t>> prompts = make_prompts(engine, point.batch, point.prompt_tokens);
-  session.load();
+  traced_engine.load();
   std::vector<double> prefill, decode, gbps, all;
   bool repeats = true;  // all runs run the same steps, or a row's result does not depend on them
   Progress progress("runs");
@@ -212,7 +212,7 @@ BenchRow Bench::measure(const BenchPoint& point) {
                            [&](uint32_t length) { return make_prompts(engine, point.batch, length); });
     row.ops->unrecorded_tok_per_s = row.decode.median;
   }
-  if (!session.finish_trace()) throw Error(ErrorCode::kIo, "the trace could not be written");
+  if (!traced_engine.finish_trace()) throw Error(ErrorCode::kIo, "the trace could not be written");
   row.bandwidth = bandwidth(engine.pipeline());
   return row;
 }

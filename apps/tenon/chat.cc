@@ -13,10 +13,10 @@
 #include "fault_report.h"
 #include "progress.h"
 #include "report.h"
-#include "session.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
 #include "text_input.h"
+#include "traced_engine.h"
 
 namespace tenon::app {
 namespace {
@@ -87,7 +87,8 @@ class LineReader {
 
 class Conversation {
  public:
-  Conversation(Session& session, const Args& args) : session_(session), engine_(session.engine()), args_(args) {
+  Conversation(TracedEngine& traced_engine, const Args& args)
+      : traced_engine_(traced_engine), engine_(traced_engine.engine()), args_(args) {
     set_system(args.chat.system);
     options_ = args.chat.options();
   }
@@ -103,10 +104,10 @@ class Conversation {
   // Returns false if standard output is gone.
   bool answer(const std::string& line);
 
-  void trace() { session_.capture(); }
+  void trace() { traced_engine_.capture(); }
 
  private:
-  Session& session_;
+  TracedEngine& traced_engine_;
   Engine& engine_;
   const Args& args_;
   std::string system_;
@@ -191,16 +192,16 @@ int converse(Conversation& conversation) {
 
 int run(const Args& args) {
   interruption();
-  Session session(args.pipeline);
-  Engine& engine = session.engine();
+  TracedEngine traced_engine(args.pipeline);
+  Engine& engine = traced_engine.engine();
   if (engine.chat_template() == nullptr) {
     throw Error(ErrorCode::kModel, {engine.config().model.path, 0, 0},
                 engine.chat_problem() + "; `tenon generate` continues plain text");
   }
-  session.load();
-  Conversation conversation(session, args);
+  traced_engine.load();
+  Conversation conversation(traced_engine, args);
   const int code = converse(conversation);
-  const bool traced = session.finish_trace();
+  const bool traced = traced_engine.finish_trace();
   return code == kOk && !traced ? kIo : code;
 }
 

@@ -138,13 +138,13 @@ int run(const Args& args) {
   interruption();
   std::vector<Question> questions = read_questions(text_of_file(args.file), args.file);
   if (args.most > 0 && args.most < questions.size()) questions.resize(args.most);
-  const std::unique_ptr<Session> session = open_scoring(args.pipeline, args.context);
-  Engine& engine = session->engine();
+  const std::unique_ptr<TracedEngine> traced_engine = open_scoring(args.pipeline, args.context);
+  Engine& engine = traced_engine->engine();
   const std::vector<Prepared> prepared = prepare(questions, engine, args);
-  session->load();
+  traced_engine->load();
   const Tally tally = ask(engine, prepared);
   if (tally.questions > 0) print(args, engine, tally);
-  return end_scoring(*session, tally.questions == prepared.size());
+  return end_scoring(*traced_engine, tally.questions == prepared.size());
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
 // `tenon embed` turns texts into vectors: what a model's final hidden states come to.
 #include "command.h"
 #include "json_text.h"
-#include "session.h"
 #include "standard_output.h"
 #include "text_input.h"
+#include "traced_engine.h"
 
 namespace tenon::app {
 namespace {
@@ -25,16 +25,16 @@ int run(const Args& args) {
     request.embed = args.pooling == "mean" ? Pooling::kMean : Pooling::kLast;
     request.cancel = interruption();
   }
-  Session session(pipeline);
-  session.load();
+  TracedEngine traced_engine(pipeline);
+  traced_engine.load();
   bool written = true;
-  for (Result& result : session.engine().generate(requests)) {
+  for (Result& result : traced_engine.engine().generate(requests)) {
     if (result.error) std::rethrow_exception(result.error);
     if (result.finish == FinishReason::kCancelled) return interrupted_code();
     if (!args.raw) normalize(result.embedding);
     written = written && print_now(json_text(boost::json::value_from(result.embedding)) + "\n");
   }
-  return session.finish_trace() && written ? kOk : kIo;
+  return traced_engine.finish_trace() && written ? kOk : kIo;
 }
 
 }  // namespace

@@ -26,10 +26,10 @@ PipelineArgs with_room(PipelineArgs pipeline, uint32_t context) {
 
 }  // namespace
 
-std::unique_ptr<Session> open_scoring(const PipelineArgs& args, uint32_t context) {
+std::unique_ptr<TracedEngine> open_scoring(const PipelineArgs& args, uint32_t context) {
   EngineOptions options;
   options.score_rows = std::min(context, kScoreRows);
-  return std::make_unique<Session>(with_room(args, context), std::move(options));
+  return std::make_unique<TracedEngine>(with_room(args, context), std::move(options));
 }
 
 std::string eval_line(const Engine& engine, const PipelineArgs& args, const std::string& measure,
@@ -40,8 +40,8 @@ std::string eval_line(const Engine& engine, const PipelineArgs& args, const std:
   return shell_line(all);
 }
 
-ExitCode end_scoring(Session& session, bool complete) {
-  const bool traced = session.finish_trace();
+ExitCode end_scoring(TracedEngine& traced_engine, bool complete) {
+  const bool traced = traced_engine.finish_trace();
   if (!complete) return interrupted_code();
   return traced ? kOk : kIo;
 }
@@ -103,7 +103,7 @@ Evaluation::Evaluation(const EvalArgs& args) : args_(args) {
                                        std::to_string(scored_tokens(args.context)));
   }
   const std::string text = text_of_file(args.text_file);
-  session_ = open_scoring(args.pipeline, args.context);
+  traced_engine_ = open_scoring(args.pipeline, args.context);
   windows_ = std::make_unique<Windows>(engine().tokenizer(), text, args.context);
   if (windows_->count() == 0) {
     throw Error(ErrorCode::kRequest, {args.text_file, 0, 0},
@@ -114,7 +114,7 @@ Evaluation::Evaluation(const EvalArgs& args) : args_(args) {
 }
 
 Walk Evaluation::walk(const OnRow& on_row) {
-  session_->load();
+  traced_engine_->load();
   Walk walk;
   Progress progress("windows");
   const std::stop_token cancel = interruption();

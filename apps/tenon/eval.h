@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "command.h"
-#include "session.h"
+#include "traced_engine.h"
 
 namespace tenon::app {
 
@@ -25,12 +25,12 @@ struct EvalArgs {
 
 // Opens a pipeline that can score texts of `context` tokens, for which its cache has room unless the arguments say
 // another capacity. No weights are loaded yet.
-std::unique_ptr<Session> open_scoring(const PipelineArgs& args, uint32_t context);
+std::unique_ptr<TracedEngine> open_scoring(const PipelineArgs& args, uint32_t context);
 // Returns the command that measures the same; `words` stand after the pipeline's own.
 std::string eval_line(const Engine& engine, const PipelineArgs& args, const std::string& measure,
                       const std::vector<std::string>& words);
 // Ends output and trace. `complete` says that nobody has interrupted the work.
-ExitCode end_scoring(Session& session, bool complete);
+ExitCode end_scoring(TracedEngine& traced_engine, bool complete);
 
 // Tokens [begin, end) of every window.
 struct Positions {
@@ -67,7 +67,7 @@ class Evaluation {
  public:
   // Loads no weights. Throws Error, kRequest for a text that fills no window.
   explicit Evaluation(const EvalArgs& args);
-  Engine& engine() { return session_->engine(); }
+  Engine& engine() { return traced_engine_->engine(); }
   Windows& windows() { return *windows_; }
   uint64_t count() const { return count_; }  // there are so many windows to score
 
@@ -79,11 +79,11 @@ class Evaluation {
   // Returns what every measure reports first.
   boost::json::object json(const Walk& walk);
   std::string line(const std::string& measure, std::vector<std::string> words);
-  ExitCode end(const Walk& walk) { return end_scoring(*session_, walk.windows == count_); }
+  ExitCode end(const Walk& walk) { return end_scoring(*traced_engine_, walk.windows == count_); }
 
  private:
   const EvalArgs& args_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<TracedEngine> traced_engine_;
   std::unique_ptr<Windows> windows_;
   uint64_t count_ = 0;
 };

@@ -10,13 +10,13 @@
 #include "json_text.h"
 #include "progress.h"
 #include "report.h"
-#include "session.h"
 #include "session_args.h"
 #include "sha256.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
 #include "tensor_dump.h"
 #include "text_input.h"
+#include "traced_engine.h"
 
 namespace tenon::app {
 namespace {
@@ -151,11 +151,11 @@ int run(const Args& given) {
   Request request = make_request(args);
   TensorDump dump(args.dump, args.pipeline.force);
   const std::optional<GrammarText> grammar = args.grammar.text();
-  Session session(args.pipeline, engine_options(args, grammar.has_value()));
-  if (grammar) request.grammar = session.engine().compile(*grammar);
-  args.session.check(session.engine(), args.pipeline.force);
-  dump.attach(session.engine().pipeline());
-  session.load();
+  TracedEngine traced_engine(args.pipeline, engine_options(args, grammar.has_value()));
+  if (grammar) request.grammar = traced_engine.engine().compile(*grammar);
+  args.session.check(traced_engine.engine(), args.pipeline.force);
+  dump.attach(traced_engine.engine().pipeline());
+  traced_engine.load();
   Progress progress("prompt");
   StepLimit limit(args.step_limit);
   request.on_prompt = [&](uint32_t done, uint32_t total) {
@@ -163,19 +163,20 @@ int run(const Args& given) {
     progress.update(done, total);
     if (done >= total) progress.finish();
   };
-  ShownAnswer answer = args.chat_args.shown_answer(session.engine(), request);
+  ShownAnswer answer = args.chat_args.shown_answer(traced_engine.engine(), request);
   request.on_token = [&](const Token& token) {
     limit.beat();
     return args.json || print_now(answer.add(token.text, false));
   };
   RunStats stats;
-  Result result = session.engine().generate(request, &stats);
+  Result result = traced_engine.engine().generate(request, &stats);
   result.text = answer.whole(result.text);
   const bool written = print_now(
-      (args.json ? json_text(result_json(session.engine(), args, result, stats)) : answer.add("", true)) + "\n");
+      (args.json ? json_text(result_json(traced_engine.engine(), args, result, stats)) : answer.add("", true)) + "\n");
   args.session.finish(result, args.pipeline.force);
-  if (!verbosity().quiet) std::fprintf(stderr, "%s\n", result_line(session.engine(), args, result, stats).c_str());
-  const bool traced = session.finish_trace();
+  if (!verbosity().quiet)
+    std::fprintf(stderr, "%s\n", result_line(traced_engine.engine(), args, result, stats).c_str());
+  const bool traced = traced_engine.finish_trace();
   if (!interruption().stop_requested()) dump.finish();
   if (interruption().stop_requested()) return interrupted_code();
   return written && traced ? kOk : kIo;

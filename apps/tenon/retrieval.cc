@@ -133,15 +133,15 @@ int run(const Args& args) {
   interruption();
   const std::string text = text_of_file(args.text_file);
   const uint32_t longest = *std::max_element(args.lengths.begin(), args.lengths.end());
-  const std::unique_ptr<Session> session = open_scoring(args.pipeline, longest);
-  Engine& engine = session->engine();
+  const std::unique_ptr<TracedEngine> traced_engine = open_scoring(args.pipeline, longest);
+  Engine& engine = traced_engine->engine();
   const std::vector<int32_t> tokens = engine.tokenizer().encode(text, {.add_special = false});
   // A length that cannot be made is refused before anything is loaded.
   for (const uint32_t length : args.lengths) haystack(engine.tokenizer(), tokens, {length, 0, hidden_number(0)});
-  session->load();
+  traced_engine->load();
   const Search found = search(engine, tokens, args);
   if (found.tokens > 0) print(args, engine, found);
-  return end_scoring(*session, found.complete);
+  return end_scoring(*traced_engine, found.complete);
 }
 
 }  // namespace

@@ -6,10 +6,10 @@
 #include "fault_report.h"
 #include "report.h"
 #include "server.h"
-#include "session.h"
 #include "spdlog/spdlog.h"
 #include "standard_output.h"
 #include "text_input.h"
+#include "traced_engine.h"
 
 namespace tenon::app {
 namespace {
@@ -88,8 +88,8 @@ int run(const Args& args) {
   EngineOptions opened_with;
   opened_with.defaults = default_pipeline_file().parent_path() / "serve.toml";
   opened_with.grammars = true;
-  Session session(args.pipeline, std::move(opened_with));
-  Engine& engine = session.engine();
+  TracedEngine traced_engine(args.pipeline, std::move(opened_with));
+  Engine& engine = traced_engine.engine();
   serve::ServerOptions options;
   options.http = args.http;
   options.http.max_body_bytes = static_cast<uint64_t>(args.max_body_mib * static_cast<double>(uint64_t{1} << 20U));
@@ -102,7 +102,7 @@ int run(const Args& args) {
   StepLimit limit(args.step_limit);
   options.beat = [&] { limit.beat(); };
   serve::Server server(engine, std::move(options));
-  session.load();
+  traced_engine.load();
   if (engine.pipeline().sequences() == 1) {
     spdlog::warn("the scheduler {} answers one request at a time; scheduler.use = \"continuous\" answers several",
                  engine.config().scheduler.name);
@@ -111,7 +111,7 @@ int run(const Args& args) {
   if (!print_now(server.url() + "\n")) return kIo;
   spdlog::info("{}", line_of(engine, args));
   server.run(stop);
-  return session.finish_trace() ? kOk : kIo;
+  return traced_engine.finish_trace() ? kOk : kIo;
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace tenon::profiler {
 namespace {
 
-using Place = GpuSlice::Place;
+using Track = GpuSlice::Track;
 constexpr uint32_t kUnknown = UINT32_MAX;
 
 std::string demangled(const std::string& name) {
@@ -57,7 +57,7 @@ void put_run(GpuSlice& slice, const ProgramRun& run, uint32_t number) {
 GpuSlice slice_of(const KernelRecord& k, const ProgramRun* run, uint32_t number, uint32_t op) {
   GpuSlice slice{.name = demangled(k.name),
                  .device = k.device,
-                 .lane = k.stream,
+                 .number = k.stream,
                  .begin_ns = static_cast<int64_t>(k.start),
                  .end_ns = static_cast<int64_t>(k.end),
                  .correlation = k.correlation};
@@ -84,7 +84,7 @@ GpuSlice slice_of(const KernelRecord& k, const ProgramRun* run, uint32_t number,
 }
 
 GpuSlice span_over(const KernelRecord& k, std::string name, int64_t begin) {
-  return {.place = Place::kLayers,
+  return {.track = Track::kLayers,
           .category = "gpu_user_annotation",
           .name = std::move(name),
           .device = k.device,
@@ -157,16 +157,16 @@ GpuSlice slice_of(const GpuActivity& a, std::span<const ProgramRun> runs, double
   using Kind = GpuActivity::Kind;
   GpuSlice slice{.name = a.name,
                  .device = a.device,
-                 .lane = a.stream,
+                 .number = a.stream,
                  .begin_ns = static_cast<int64_t>(a.start),
                  .end_ns = static_cast<int64_t>(a.end),
                  .correlation = a.correlation};
   const uint64_t number = a.tag >> 32U;
   const ProgramRun* run = number != 0 && number <= runs.size() ? &runs[number - 1] : nullptr;
   if (a.kind == Kind::kCall || a.kind == Kind::kOverhead || a.kind == Kind::kWait) {
-    slice.place = a.kind == Kind::kCall ? Place::kCalls : a.kind == Kind::kWait ? Place::kWaits : Place::kOverhead;
+    slice.track = a.kind == Kind::kCall ? Track::kCalls : a.kind == Kind::kWait ? Track::kWaits : Track::kOverhead;
     slice.category = a.kind == Kind::kCall ? "cuda_runtime" : a.kind == Kind::kWait ? "cuda_sync" : "overhead";
-    if (a.kind == Kind::kCall) slice.lane = a.thread;
+    if (a.kind == Kind::kCall) slice.number = a.thread;
     if (a.kind != Kind::kOverhead) slice.args.push_back({"correlation", uint64_t{a.correlation}});
     return slice;
   }
@@ -190,9 +190,9 @@ GpuSlice slice_of(const GpuActivity& a, std::span<const ProgramRun> runs, double
 
 // Steps are the only spans over layers that have arguments.
 bool is_step(const GpuSlice& slice) {
-  if (slice.place == Place::kLayers) return !slice.args.empty();
+  if (slice.track == Track::kLayers) return !slice.args.empty();
   const auto op = std::ranges::find(slice.args, "op", &trace::Arg::name);
-  return slice.place == Place::kStream && op != slice.args.end() && op->value == decltype(op->value)("graph");
+  return slice.track == Track::kStream && op != slice.args.end() && op->value == decltype(op->value)("graph");
 }
 
 // Adds to each step for how long the host waited for the device.

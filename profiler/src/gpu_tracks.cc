@@ -10,14 +10,14 @@
 namespace tenon::profiler {
 namespace {
 
-using Place = GpuSlice::Place;
+using Track = GpuSlice::Track;
 
 constexpr int kEngine = 1, kOverheadProcess = 4, kFirstGpu = 100, kFirstLayers = 200;
 constexpr int64_t kFirstStream = 1000, kFirstWait = 500000, kFirstOverlap = 600000, kFirstCall = 10'000'000;
 constexpr int64_t kOverheadTid = 3, kAllStreams = 99999;
 constexpr size_t kMaxOverlaps = 16;
 
-// A place has a first track, and those for what overlaps.
+// A stream, wait or thread has a first track, and those for what overlaps.
 struct Lanes {
   std::vector<size_t> tracks;
   std::vector<int64_t> free_from;
@@ -28,8 +28,8 @@ class Placer {
   explicit Placer(const std::function<std::string(uint32_t)>& thread_name) : thread_name_(thread_name) {}
 
   void add(const GpuSlice& slice) {
-    Lanes& lanes = lanes_[{slice.place, slice.device, slice.lane}];
-    const bool nests = slice.place == Place::kLayers;
+    Lanes& lanes = lanes_[{slice.track, slice.device, slice.number}];
+    const bool nests = slice.track == Track::kLayers;
     const auto lane = static_cast<size_t>(
         std::ranges::find_if(lanes.free_from, [&](int64_t free) { return nests || free <= slice.begin_ns; }) -
         lanes.free_from.begin());
@@ -52,18 +52,18 @@ class Placer {
     const auto device = static_cast<int>(slice.device);
     const std::string gpu = "GPU " + std::to_string(device);
     GpuTrackPlan::Process process;
-    switch (slice.place) {
-      case Place::kStream:
-      case Place::kWaits:
+    switch (slice.track) {
+      case Track::kStream:
+      case Track::kWaits:
         process = {kFirstGpu + device, gpu, 10 + device};
         break;
-      case Place::kLayers:
+      case Track::kLayers:
         process = {kFirstLayers + device, "layers of " + gpu, 10 + device};
         break;
-      case Place::kCalls:
+      case Track::kCalls:
         process = {kEngine, "engine", 0};
         break;
-      case Place::kOverhead:
+      case Track::kOverhead:
         process = {kOverheadProcess, "overhead", 1000};
         break;
     }
@@ -74,32 +74,32 @@ class Placer {
   }
 
   size_t add_track(const GpuSlice& slice, size_t lane) {
-    const bool all = slice.lane == GpuActivity::kNoStream;
-    const int64_t number = all ? kAllStreams : int64_t{slice.lane};
-    const std::string stream = all ? "all streams" : "stream " + std::to_string(slice.lane);
+    const bool all = slice.number == GpuActivity::kNoStream;
+    const int64_t number = all ? kAllStreams : int64_t{slice.number};
+    const std::string stream = all ? "all streams" : "stream " + std::to_string(slice.number);
     const auto beside = static_cast<int64_t>(lane);
     GpuTrackPlan::Track track{add_process(slice), 0, "", number * int64_t{kMaxOverlaps} * 2 + beside};
-    switch (slice.place) {
-      case Place::kStream:
+    switch (slice.track) {
+      case Track::kStream:
         track.tid = lane == 0 ? kFirstStream + number : kFirstOverlap + number * int64_t{kMaxOverlaps} + beside;
         track.name = stream;
         break;
-      case Place::kWaits:
+      case Track::kWaits:
         track.tid =
             kFirstWait + number + (lane == 0 ? 0 : 10 * kFirstOverlap + number * int64_t{kMaxOverlaps} + beside);
         track.name = stream + ", waits";
         track.sort_index += kMaxOverlaps;
         break;
-      case Place::kLayers:
+      case Track::kLayers:
         track.tid = 1;
         track.name = "steps and layers";
         break;
-      case Place::kCalls:
+      case Track::kCalls:
         track.tid = (kFirstCall + number) * (lane == 0 ? 1 : beside + 1);
-        track.name = "CUDA calls of " + thread_name_(slice.lane);
+        track.name = "CUDA calls of " + thread_name_(slice.number);
         track.sort_index = kFirstCall + number;
         break;
-      case Place::kOverhead:
+      case Track::kOverhead:
         track.tid = kOverheadTid + beside;
         track.name = "CUPTI and CUDA";
         break;
@@ -110,7 +110,7 @@ class Placer {
   }
 
   const std::function<std::string(uint32_t)>& thread_name_;
-  std::map<std::tuple<Place, uint32_t, uint32_t>, Lanes> lanes_;
+  std::map<std::tuple<Track, uint32_t, uint32_t>, Lanes> lanes_;
   GpuTrackPlan plan_;
 };
 
@@ -124,7 +124,7 @@ GpuTrackPlan place_slices(std::span<const GpuSlice> slices, int64_t begin_ns,
     const bool usable = slice.begin_ns >= begin_ns && slice.end_ns >= slice.begin_ns;
     if (usable) {
       sorted.push_back(&slice);
-    } else if (slice.place == Place::kStream) {  // calls of before the trace are none of its business
+    } else if (slice.track == Track::kStream) {  // calls of before the trace are none of its business
       ++left_out;
     }
   }

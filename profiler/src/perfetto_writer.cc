@@ -71,7 +71,7 @@ class PerfettoWriter final : public trace::Sink {
         file_(options_.path, kObjectHead.size(), {.replace = options_.replace}),
         requests_([this](const RequestSlice& slice) { write_request(slice); }) {}
 
-  void begin(const trace::Session& session) override;
+  void begin(const trace::TimeBase& time_base) override;
   void origin(trace::OriginId id, const trace::OriginInfo& info) override;
   void track(uint32_t index, const trace::TrackInfo& info) override;
   void event(const trace::Event& event) override;
@@ -99,7 +99,7 @@ class PerfettoWriter final : public trace::Sink {
   OutputFile file_;
   RequestBook requests_;
   std::set<int64_t> request_tids_;  // these have their names
-  trace::Session session_{};
+  trace::TimeBase time_base_{};
   std::vector<OriginText> origins_;
   std::vector<TrackText> tracks_;
   std::string buffer_;
@@ -113,8 +113,8 @@ std::string quoted(std::string_view text) {
   return out;
 }
 
-void PerfettoWriter::begin(const trace::Session& session) {
-  session_ = session;
+void PerfettoWriter::begin(const trace::TimeBase& time_base) {
+  time_base_ = time_base;
   buffer_ += '[';
   for (const Process& process : {kEngine, kRequests, kCounters, kOverhead}) {
     write_metadata(process, 0, "process_name", "name", quoted(process.name));
@@ -329,7 +329,7 @@ Status PerfettoWriter::drained(const trace::Drain& drain) {
 void PerfettoWriter::write_gpu() {
   const GpuSlices gpu = options_.kernels();
   left_out_ += gpu.lost;
-  const GpuTrackPlan plan = place_slices(gpu.slices, session_.start_realtime_ns, [&](uint32_t tid) {
+  const GpuTrackPlan plan = place_slices(gpu.slices, time_base_.start_realtime_ns, [&](uint32_t tid) {
     const auto found = std::ranges::find(tracks_, int64_t{tid}, [](const TrackText& track) { return track.info.tid; });
     return found != tracks_.end() ? found->info.name : "thread " + std::to_string(tid);
   });
@@ -352,18 +352,18 @@ void PerfettoWriter::write_gpu() {
     const GpuSlice& slice = *placed.slice;
     const GpuTrackPlan::Track& track = plan.tracks[placed.track];
     open_event("X", process(track.process));
-    append_place(track.tid, slice.begin_ns - session_.start_realtime_ns);
+    append_place(track.tid, slice.begin_ns - time_base_.start_realtime_ns);
     buffer_ += R"(,"dur":)";
     append_micros(buffer_, slice.end_ns - slice.begin_ns);
     buffer_ += R"(,"cat":)" + quoted(slice.category) + R"(,"name":)" + quoted(slice.name) + R"(,"args":{)";
     append_args(buffer_, slice.args);
     buffer_ += "}}";
-    if (slice.place == GpuSlice::Place::kCalls && slice.correlation != 0) calls.emplace(slice.correlation, &placed);
+    if (slice.track == GpuSlice::Track::kCalls && slice.correlation != 0) calls.emplace(slice.correlation, &placed);
   }
   std::map<uint32_t, bool> started;
   for (const GpuTrackPlan::Placed& placed : plan.placed) {
     const auto call = calls.find(placed.slice->correlation);
-    if (placed.slice->place != GpuSlice::Place::kStream || call == calls.end()) continue;
+    if (placed.slice->track != GpuSlice::Track::kStream || call == calls.end()) continue;
     if (started.try_emplace(call->first, true).second) write_flow("s", plan, *call->second);
     write_flow("f", plan, placed);
   }
@@ -380,7 +380,7 @@ void PerfettoWriter::append_place(int64_t tid, int64_t ns) {
 void PerfettoWriter::write_flow(std::string_view phase, const GpuTrackPlan& plan, const GpuTrackPlan::Placed& at) {
   const GpuTrackPlan::Track& track = plan.tracks[at.track];
   open_event(phase, {plan.processes[track.process].pid, "", 0});
-  append_place(track.tid, at.slice->begin_ns - session_.start_realtime_ns);
+  append_place(track.tid, at.slice->begin_ns - time_base_.start_realtime_ns);
   buffer_ += R"(,"cat":"ac2g","name":"ac2g","id":)";
   append_integer(buffer_, at.slice->correlation);
   buffer_ += phase == "f" ? R"(,"bp":"e"})" : "}";
@@ -390,7 +390,7 @@ Status PerfettoWriter::finish(const trace::Summary& summary) {
   requests_.close(summary.end_ns);
   if (options_.kernels) write_gpu();
   buffer_ += "\n],\n\"schemaVersion\":1,\n\"displayTimeUnit\":\"ns\",\n\"baseTimeNanoseconds\":";
-  append_integer(buffer_, session_.start_realtime_ns);
+  append_integer(buffer_, time_base_.start_realtime_ns);
   buffer_ += ",\n\"deviceProperties\":[";
   bool first_device = true;
   for (const std::vector<trace::Arg>& device : options_.devices ? options_.devices() : decltype(options_.devices())()) {
@@ -403,7 +403,7 @@ Status PerfettoWriter::finish(const trace::Summary& summary) {
     for (trace::Arg& arg : options_.more_metadata()) metadata.push_back(std::move(arg));
   }
   metadata.push_back({"mode", options_.mode});
-  metadata.push_back({"clock", std::string(session_.tsc ? "tsc" : "clock_gettime")});
+  metadata.push_back({"clock", std::string(time_base_.tsc ? "tsc" : "clock_gettime")});
   metadata.push_back({"dropped_records", summary.dropped + requests_.dropped() + left_out_});
   buffer_ += "],\n\"metadata\":{";
   append_args(buffer_, metadata);

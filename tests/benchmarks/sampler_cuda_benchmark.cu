@@ -21,26 +21,27 @@ std::vector<float> logits(uint32_t rows, uint32_t vocab) {
 }
 
 // `before` is recorded once, `chain` kTimes.
-double measure(uint32_t rows, uint32_t vocab, const std::vector<Link>& before, const std::vector<Link>& chain) {
+double measure(uint32_t rows, uint32_t vocab, const std::vector<ChainEntry>& before,
+               const std::vector<ChainEntry>& chain) {
   CudaRecorder host(CudaRecorder::bounds(rows, rows, 4096, rows));
   auto c = sdk::abi_struct<tenon_candidates>();
   c.form = TENON_DENSE;
   c.cap = c.vocab = vocab;
   c.logits = host.input(TENON_F32, {rows, vocab}, logits(rows, vocab));
   for (uint32_t r = 0; r < rows; ++r) host.step_i32(TENON_STEP_SLOT)[r] = static_cast<int32_t>(r);
-  std::vector<std::unique_ptr<Linked>> first, links;
-  for (const Link& l : before) first.push_back(std::make_unique<Linked>(l, On::kCuda, vocab, rows, host));
-  for (const Link& l : chain) links.push_back(std::make_unique<Linked>(l, On::kCuda, vocab, rows, host));
+  std::vector<std::unique_ptr<KeptEntry>> first, entries;
+  for (const ChainEntry& l : before) first.push_back(std::make_unique<KeptEntry>(l, On::kCuda, vocab, rows, host));
+  for (const ChainEntry& l : chain) entries.push_back(std::make_unique<KeptEntry>(l, On::kCuda, vocab, rows, host));
   for (const auto& l : first) l->record(c, host.recorder());
   for (uint32_t i = 0; i < kTimes; ++i) {
     tenon_candidates own = c;
-    for (const auto& l : links) l->record(own, host.recorder());
+    for (const auto& l : entries) l->record(own, host.recorder());
   }
   return host.time_us(CudaRecorder::Mode::kGraph, kRepeats) / kTimes;
 }
 
 void measure_all(uint32_t rows, uint32_t vocab) {
-  const Link temperature{"temperature"}, top_k{"top_k"}, top_p{"top_p"}, min_p{"min_p"}, draw{"categorical"};
+  const ChainEntry temperature{"temperature"}, top_k{"top_k"}, top_p{"top_p"}, min_p{"min_p"}, draw{"categorical"};
   const auto show = [&](const char* what, double us) {
     std::printf("%2u x %-7u %-44s %8.2f us\n", rows, vocab, what, us);
   };
@@ -48,7 +49,7 @@ void measure_all(uint32_t rows, uint32_t vocab) {
                            "frequency_presence"}) {
     show(name, measure(rows, vocab, {}, {{name}}));
   }
-  for (const Link& l : {top_p, min_p, draw})
+  for (const ChainEntry& l : {top_p, min_p, draw})
     show(("after top_k: " + l.name).c_str(), measure(rows, vocab, {top_k}, {l}));
   show("top_k, k = 0", measure(rows, vocab, {}, {{"top_k", {{{"k", 0}}}}}));
   show("temperature, top_k, categorical", measure(rows, vocab, {}, {temperature, top_k, draw}));

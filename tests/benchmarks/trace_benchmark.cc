@@ -15,7 +15,7 @@ namespace {
 
 class NullSink final : public Sink {
  public:
-  void begin(const Session&) override {}
+  void begin(const TimeBase&) override {}
   void origin(OriginId, const OriginInfo&) override {}
   void track(uint32_t, const TrackInfo&) override {}
   void event(const Event& event) override { benchmark::DoNotOptimize(event.end_ns); }

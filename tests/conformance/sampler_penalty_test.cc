@@ -94,8 +94,8 @@ void run_step(const Subject& subject, const RandomStep& step, uint32_t form, Car
   const auto slots = static_cast<uint32_t>(texts.size());
   SamplerHost host(vocab, step.rows, slots);
   OpRunner& runner = host.runner();
-  const SamplerHost::Link link = host.link(component, {p.settings});
-  const std::span<uint8_t> kept = runner.values<uint8_t>(link.state);
+  const SamplerHost::Entry entry = host.add(component, {p.settings});
+  const std::span<uint8_t> kept = runner.values<uint8_t>(entry.state);
   state.resize(kept.size());
   std::copy(state.begin(), state.end(), kept.begin());
   std::copy(step.seq_slot.begin(), step.seq_slot.end(), runner.step_i32(TENON_STEP_SEQ_SLOT).begin());
@@ -106,8 +106,8 @@ void run_step(const Subject& subject, const RandomStep& step, uint32_t form, Car
   runner.set_live(static_cast<uint32_t>(step.rows.size()), static_cast<uint32_t>(step.seq_slot.size()), wanted);
 
   const tenon_candidates given = form == TENON_DENSE ? host.dense() : host.sparse(vocab);
-  const tenon_candidates out = host.apply(link, given);
-  host.accept(link, given);
+  const tenon_candidates out = host.apply(entry, given);
+  host.accept(entry, given);
   host.run(vocab + wanted);
   const std::vector<Candidates> got = host.candidates(out);
   size_t at = 0;

@@ -40,7 +40,7 @@ std::vector<int32_t> select(const Selector& s, const std::vector<StepRow>& rows,
   SamplerHost host(static_cast<uint32_t>(rows[0].logits.size()), rows, 2, padding);
   set_key(host, 0, 1234, 0);
   set_key(host, 1, 5, 6);
-  const tenon_tid next = host.select(host.link(component), form == TENON_DENSE ? host.dense() : host.sparse(seed));
+  const tenon_tid next = host.select(host.add(component), form == TENON_DENSE ? host.dense() : host.sparse(seed));
   host.run(seed);
   const std::span<int32_t> all = host.runner().step_i32(TENON_STEP_NEXT);
   EXPECT_THAT(std::vector(all.end() - padding, all.end()), Each(-7)) << "padding was written";
@@ -177,7 +177,7 @@ TEST(Categorical, FollowsTheSoftmax) {
   double total = 0;
   for (const float l : logits) total += std::exp(static_cast<double>(l) - 100);
   SamplerHost host(kVocab, rows_of(std::vector<Logits>(kRows, logits)));
-  const tenon_tid next = host.select(host.link(component), host.dense());
+  const tenon_tid next = host.select(host.add(component), host.dense());
   std::vector<double> seen(kVocab), pairs(size_t{kVocab} * kVocab);
   for (uint32_t step = 0; step < kSteps; ++step) {
     set_key(host, 0, step, 99);
@@ -204,7 +204,7 @@ TEST(Categorical, GivesTheTailItsShare) {
   Logits logits(kVocab, 0);
   logits[5] = std::log(49151.0F);  // it is as likely as all others together
   SamplerHost host(kVocab, rows_of(std::vector<Logits>(kRows, logits)));
-  const tenon_tid next = host.select(host.link(component), host.dense());
+  const tenon_tid next = host.select(host.add(component), host.dense());
   std::vector<double> seen(5);
   for (uint32_t step = 0; step < kSteps; ++step) {
     set_key(host, 0, step, 7);

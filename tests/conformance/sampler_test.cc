@@ -219,14 +219,14 @@ TEST(Chains, GiveTheSameTokenInEitherForm) {
     logits.back()[vocab - 1] = 100;  // the last one wins
     const auto tokens = [&, vocab = vocab](bool sparse) {
       SamplerHost host(vocab, rows_of(logits));
-      tenon_candidates c = host.apply(host.link(temperature, {{{"value", 1.5}}}), host.dense());
+      tenon_candidates c = host.apply(host.add(temperature, {{{"value", 1.5}}}), host.dense());
       if (sparse) {
-        c = host.apply(host.link(top_k, {{{"k", 0}}}), c);
+        c = host.apply(host.add(top_k, {{{"k", 0}}}), c);
         EXPECT_EQ(c.form, uint32_t{TENON_SPARSE});
       }
-      c = host.apply(host.link(top_p, {{{"p", 0.9}}}), c);
-      c = host.apply(host.link(min_p, {{{"p", 0.02}}}), c);
-      const tenon_tid next = host.select(host.link(categorical), c);
+      c = host.apply(host.add(top_p, {{{"p", 0.9}}}), c);
+      c = host.apply(host.add(min_p, {{{"p", 0.02}}}), c);
+      const tenon_tid next = host.select(host.add(categorical), c);
       host.run(sparse ? 1 : 2);
       return host.tokens(next);
     };
@@ -256,9 +256,9 @@ TEST(Processors, TakeEachSlotsParameters) {
         rows.push_back({.logits = awkward_logits(9000, static_cast<uint64_t>(r)), .slot = (r * 2) % 3});
       }
       SamplerHost host(9000, rows, 3);
-      const SamplerHost::Link link = host.link(component, c.settings);
+      const SamplerHost::Entry entry = host.add(component, c.settings);
       const tenon_candidates in = form == TENON_DENSE ? host.dense() : host.sparse(3);
-      const tenon_candidates out = host.apply(link, in);
+      const tenon_candidates out = host.apply(entry, in);
       for (const uint64_t seed : {1, 2, 3}) {
         host.run(seed);
         const std::vector<Candidates> got = host.candidates(out);

@@ -22,7 +22,7 @@ inline Candidates through(const std::string& sampler, const Settings& settings, 
   const Component component("sampler", sampler);
   SamplerHost host(static_cast<uint32_t>(logits.size()), rows_of({logits}));
   const tenon_candidates out =
-      host.apply(host.link(component, {settings}), form == TENON_DENSE ? host.dense() : host.sparse(1));
+      host.apply(host.add(component, {settings}), form == TENON_DENSE ? host.dense() : host.sparse(1));
   host.run();
   return host.candidates(out)[0];
 }

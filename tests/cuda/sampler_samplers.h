@@ -80,18 +80,18 @@ class Sampler {
   const tenon_sampler* table_ = nullptr;
 };
 
-struct Link {
+struct ChainEntry {
   std::string name;
   std::vector<Settings> settings = {{}};  // they go by slot, and the last one's are for all further slots
 };
 
 // This has a sampler's records by slot, and its state, in a runner's memory: an OpRunner's or a CudaRecorder's.
-struct Linked {
+struct KeptEntry {
   template <class Runner>
-  Linked(const Link& link, On on, uint32_t vocab, uint32_t slots, Runner& r) : sampler(link.name, on) {
+  KeptEntry(const ChainEntry& entry, On on, uint32_t vocab, uint32_t slots, Runner& r) : sampler(entry.name, on) {
     std::vector<uint8_t> records;
     for (size_t slot = 0; slot < slots; ++slot) {
-      const std::vector<uint8_t> one = sampler.record(link.settings[std::min(slot, link.settings.size() - 1)]);
+      const std::vector<uint8_t> one = sampler.record(entry.settings[std::min(slot, entry.settings.size() - 1)]);
       records.insert(records.end(), one.begin(), one.end());
     }
     params = r.input(TENON_U8, {slots, sampler.table().param_bytes}, records);

@@ -137,10 +137,10 @@ class Step {
   }
 
   typename Device::Runner& runner() { return r_; }
-  void add(const Link& link) {
-    linked_.push_back(std::make_unique<Linked>(link, Device::kOn, vocab_, kSlots, r_));
-    EXPECT_NE(linked_.back()->sampler.table().in_forms & c_.form, 0U);
-    linked_.back()->record(c_, r_.recorder());
+  void add(const ChainEntry& entry) {
+    entries_.push_back(std::make_unique<KeptEntry>(entry, Device::kOn, vocab_, kSlots, r_));
+    EXPECT_NE(entries_.back()->sampler.table().in_forms & c_.form, 0U);
+    entries_.back()->record(c_, r_.recorder());
   }
   // Takes sequences of this many rows each, all of which but the last are accepted.
   void accept(uint32_t rows_a_sequence) {
@@ -155,7 +155,7 @@ class Step {
     set(TENON_STEP_SEQ_ROW, first);
     set(TENON_STEP_ACCEPTED, accepted);
     r_.set_live(wanted(), static_cast<uint32_t>(slot.size()), wanted());
-    for (const auto& l : linked_) {
+    for (const auto& l : entries_) {
       const tenon_sampler& t = l->sampler.table();
       if (l->state == 0) continue;
       const tenon_sampling s = l->sampling(r_.recorder()->step(r_.recorder()->ctx, TENON_STEP_NEXT));
@@ -177,7 +177,7 @@ class Step {
   Result chosen() {
     Result result;
     result.tokens = Device::template read<int32_t>(r_, r_.recorder()->step(r_.recorder()->ctx, TENON_STEP_NEXT));
-    for (const auto& l : linked_) {
+    for (const auto& l : entries_) {
       if (l->state != 0) result.states.push_back(Device::template read<uint32_t>(r_, l->state));
     }
     return result;
@@ -254,13 +254,13 @@ class Step {
   std::vector<Row> rows_;
   typename Device::Runner r_;
   tenon_candidates c_{};
-  std::vector<std::unique_ptr<Linked>> linked_;
+  std::vector<std::unique_ptr<KeptEntry>> entries_;
 };
 
 template <class Device>
-Result run(uint32_t vocab, const std::vector<Row>& rows, uint32_t form, const std::vector<Link>& chain) {
+Result run(uint32_t vocab, const std::vector<Row>& rows, uint32_t form, const std::vector<ChainEntry>& chain) {
   Step<Device> step(vocab, rows, form);
-  for (const Link& link : chain) step.add(link);
+  for (const ChainEntry& entry : chain) step.add(entry);
   return step.run();
 }
 
@@ -279,7 +279,8 @@ void expect_equal(const Result& cuda, const Result& cpu, const std::string& what
   }
 }
 
-void expect_same(const std::vector<Link>& chain, std::initializer_list<uint32_t> forms = {TENON_DENSE, TENON_SPARSE}) {
+void expect_same(const std::vector<ChainEntry>& chain,
+                 std::initializer_list<uint32_t> forms = {TENON_DENSE, TENON_SPARSE}) {
   for (const uint32_t vocab : kVocabs) {
     for (const auto& [first, n] : {std::pair{0U, 1U}, {7U, 3U}, {0U, 16U}}) {
       for (const uint32_t form : forms) {
@@ -318,7 +319,7 @@ TEST_F(SamplersOnCuda, TopKOfMany) {
 
 // Compares the next token, and what the chain leaves of it, in the usual chains.
 TEST_F(SamplersOnCuda, Chains) {
-  const Link temperature{"temperature", {{{"value", 0.8}}}}, top_k{"top_k", {{{"k", 200}}}},
+  const ChainEntry temperature{"temperature", {{{"value", 0.8}}}}, top_k{"top_k", {{{"k", 200}}}},
       top_p{"top_p", {{{"p", 0.95}}}}, min_p{"min_p", {{{"p", 0.02}}}}, draw{"categorical"};
   expect_same({temperature, top_k, draw});
   expect_same({temperature, top_k, top_p, min_p, draw}, {TENON_DENSE});
@@ -327,7 +328,7 @@ TEST_F(SamplersOnCuda, Chains) {
 }
 
 TEST_F(SamplersOnCuda, DrawsDependOnTheRowAlone) {
-  const std::vector<Link> chain{{"temperature"}, {"top_k"}, {"categorical"}};
+  const std::vector<ChainEntry> chain{{"temperature"}, {"top_k"}, {"categorical"}};
   const std::vector<Row> rows = rows_of(32000, 0, 16);
   const Result together = run<Cuda>(32000, rows, TENON_DENSE, chain);
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -347,7 +348,7 @@ TEST_F(SamplersOnCuda, DrawsAreEqualToTheLastBit) {
     }
     return rows;
   };
-  const std::vector<Link> draw{{"categorical"}};
+  const std::vector<ChainEntry> draw{{"categorical"}};
   for (int i = 0; i < 32; ++i) {
     std::vector<uint32_t> middle(kRows);
     for (uint32_t r = 0; r < kRows; ++r) middle[r] = loses[r] + (wins[r] - loses[r]) / 2;
@@ -370,20 +371,20 @@ TEST_F(SamplersOnCuda, TopPIsEqualToTheLastBit) {
       rows.push_back({.logits = random_logits(kVocab, 10 * seed + r, 2), .slot = static_cast<int32_t>(r)});
     }
     std::vector<double> few(kSlots, 0), more(kSlots, 1);
-    const auto link = [](const std::vector<double>& p) {
-      Link top_p{"top_p", {}};
+    const auto chain = [](const std::vector<double>& p) {
+      ChainEntry top_p{"top_p", {}};
       for (const double value : p) top_p.settings.push_back({{"p", value}});
-      return std::vector<Link>{top_p};
+      return std::vector<ChainEntry>{top_p};
     };
     for (int i = 0; i < 52; ++i) {
       std::vector<double> middle(kSlots);
       for (uint32_t r = 0; r < kSlots; ++r) middle[r] = (few[r] + more[r]) / 2;
-      const Result cpu = run<Cpu>(kVocab, rows, TENON_DENSE, link(middle));
+      const Result cpu = run<Cpu>(kVocab, rows, TENON_DENSE, chain(middle));
       for (uint32_t r = 0; r < kSlots; ++r) (cpu.candidates[r].size() <= kFew ? few : more)[r] = middle[r];
     }
     for (const auto& p : {few, more}) {
       for (const uint32_t form : kForms) {
-        expect_equal(run<Cuda>(kVocab, rows, form, link(p)), run<Cpu>(kVocab, rows, form, link(p)), "top_p");
+        expect_equal(run<Cuda>(kVocab, rows, form, chain(p)), run<Cpu>(kVocab, rows, form, chain(p)), "top_p");
       }
     }
   }
@@ -391,25 +392,26 @@ TEST_F(SamplersOnCuda, TopPIsEqualToTheLastBit) {
 
 TEST_F(SamplersOnCuda, RunAgainAndAgainAndInGraphs) {
   const std::vector<Row> rows = rows_of(32000, 0, 3);
-  const std::vector<Link> chain{{"temperature"}, {"top_k"}, {"top_p"}, {"categorical"}}, dense{{"categorical"}};
-  for (const auto& links : {chain, dense}) {
+  const std::vector<ChainEntry> chain{{"temperature"}, {"top_k"}, {"top_p"}, {"categorical"}}, dense{{"categorical"}};
+  for (const auto& entries : {chain, dense}) {
     Step<Cuda> step(32000, rows, TENON_DENSE);
-    for (const Link& link : links) step.add(link);
+    for (const ChainEntry& entry : entries) step.add(entry);
     const Result first = step.run(), again = step.run();
-    expect_equal(again, first, links[0].name);
+    expect_equal(again, first, entries[0].name);
     const Result expected = step.chosen();
     for (const auto mode : {CudaRecorder::Mode::kOverlap, CudaRecorder::Mode::kGraph, CudaRecorder::Mode::kGraph}) {
       EXPECT_EQ(step.runner().run(mode), "");
-      expect_equal(step.chosen(), expected, links[0].name);
+      expect_equal(step.chosen(), expected, entries[0].name);
     }
   }
 }
 
 // There are trees of rows, then chains, with what was accepted in between.
 TEST_F(SamplersOnCuda, Penalties) {
-  const Link penalties[] = {{"repetition_penalty", {{{"penalty", 1.25}}, {{"penalty", 1}}, {{"penalty", 0.5}}}},
-                            {"frequency_presence", {{{"frequency", 0.3}, {"presence", 0.7}}, {{"frequency", -1.1}}}}};
-  for (const Link& link : penalties) {
+  const ChainEntry penalties[] = {
+      {"repetition_penalty", {{{"penalty", 1.25}}, {{"penalty", 1}}, {{"penalty", 0.5}}}},
+      {"frequency_presence", {{{"frequency", 0.3}, {"presence", 0.7}}, {{"frequency", -1.1}}}}};
+  for (const ChainEntry& entry : penalties) {
     for (const uint32_t vocab : kVocabs) {
       for (const uint32_t form : kForms) {
         std::vector<Row> rows = rows_of(vocab, 0, 12);
@@ -421,11 +423,11 @@ TEST_F(SamplersOnCuda, Penalties) {
         }
         const auto result = [&]<class Device>(Device) {
           Step<Device> step(vocab, rows, form);
-          step.add(link);
+          step.add(entry);
           step.accept(4);
           return step.run(3);
         };
-        expect_equal(result(Cuda{}), result(Cpu{}), link.name + ", " + std::to_string(vocab) + " tokens");
+        expect_equal(result(Cuda{}), result(Cpu{}), entry.name + ", " + std::to_string(vocab) + " tokens");
       }
     }
   }
@@ -436,7 +438,7 @@ TEST_F(SamplersOnCuda, PenaltiesSeeALongPrompt) {
   for (int32_t r = 0; r < 500; ++r) rows.push_back({.logits = Logits(1000, 1), .token = r * 7 % 300, .parent = r - 1});
   rows.back().logits = random_logits(1000, 1, 4);
   for (const char* name : {"repetition_penalty", "frequency_presence"}) {
-    const std::vector<Link> chain{{name, {{{"frequency", 0.25}}}}};
+    const std::vector<ChainEntry> chain{{name, {{{"frequency", 0.25}}}}};
     expect_equal(run<Cuda>(1000, rows, TENON_DENSE, chain), run<Cpu>(1000, rows, TENON_DENSE, chain), name);
   }
 }

@@ -71,7 +71,7 @@ TEST_F(Foreign, SamplersChooseTheSameTokens) {
   for (const uint64_t isa : instruction_sets()) {
     const auto chosen_by = [&](const Component& sampler) {
       SamplerHost host(5000, rows_of(logits));
-      const tenon_tid next = host.select(host.link(sampler), host.dense());
+      const tenon_tid next = host.select(host.add(sampler), host.dense());
       host.run();
       return host.tokens(next);
     };

@@ -28,21 +28,21 @@ class Parts : public ::testing::TestWithParam<const char*> {
     RegistrySchemas schemas(*registry_);
     config_ = resolve(load_config("", kExact), schemas, ModelPath::kOptional);
   }
-  std::unique_ptr<Pipeline> build(const std::optional<ModelPart>& part) {
+  std::unique_ptr<Pipeline> build(const std::optional<LayerRange>& range) {
     PipelineOptions options;
-    options.part = part;
+    options.range = range;
     options.prefill_rows = options.score_rows = kStep;
     return Pipeline::build(config_, *registry_, *weights_, options);
   }
   // Returns what comes out for all rows, one after the other, and how wide a row is.
-  Floats run(const std::optional<ModelPart>& part, const Floats& rows = {}) {
-    const std::unique_ptr<Pipeline> pipeline = build(part);
+  Floats run(const std::optional<LayerRange>& range, const Floats& rows = {}) {
+    const std::unique_ptr<Pipeline> pipeline = build(range);
     pipeline->load();
     Floats out;
     read_text(*pipeline, tokens(), {.first = 0, .rows_a_step = kStep, .handed_in = rows},
               [&](uint32_t, std::span<const float> row) { out.insert(out.end(), row.begin(), row.end()); });
     EXPECT_EQ(out.size(), uint64_t{kTokens} * pipeline->out_columns());
-    EXPECT_EQ(pipeline->has_head(), !part || part->head);
+    EXPECT_EQ(pipeline->has_head(), !range || range->head);
     EXPECT_EQ(pipeline->out_columns(), pipeline->has_head() ? pipeline->model().vocab : pipeline->model().width);
     return out;
   }
@@ -55,10 +55,10 @@ class Parts : public ::testing::TestWithParam<const char*> {
 TEST_P(Parts, GiveTheLogitsOfTheWhole) {
   const Floats whole = run({});
   const uint32_t layers = model_kind_for(*weights_)->describe(*weights_).layers;
-  Floats rows = run(ModelPart{.first = 0, .layers = 0, .embeds = true, .head = false});
+  Floats rows = run(LayerRange{.first = 0, .layers = 0, .embeds = true, .head = false});
   for (uint32_t l = 0; l < layers; ++l)
-    rows = run(ModelPart{.first = l, .layers = 1, .embeds = false, .head = false}, rows);
-  EXPECT_EQ(run(ModelPart{.first = layers, .layers = 0, .embeds = false, .head = true}, rows), whole);
+    rows = run(LayerRange{.first = l, .layers = 1, .embeds = false, .head = false}, rows);
+  EXPECT_EQ(run(LayerRange{.first = layers, .layers = 0, .embeds = false, .head = true}, rows), whole);
 }
 
 TEST_P(Parts, HoldTheirOwnMatricesAlone) {
@@ -66,12 +66,12 @@ TEST_P(Parts, HoldTheirOwnMatricesAlone) {
   const uint64_t whole = build({})->weight_bytes();
   uint64_t sum = 0;
   for (uint32_t l = 0; l < layers; ++l) {
-    const uint64_t bytes = build(ModelPart{.first = l, .layers = 1, .embeds = false, .head = false})->weight_bytes();
+    const uint64_t bytes = build(LayerRange{.first = l, .layers = 1, .embeds = false, .head = false})->weight_bytes();
     EXPECT_GT(bytes, 0U);
     sum += bytes;
   }
-  EXPECT_EQ(build(ModelPart{.first = 0, .layers = layers, .embeds = false, .head = false})->weight_bytes(), sum);
-  EXPECT_EQ(sum + build(ModelPart{.first = layers, .layers = 0, .embeds = true, .head = true})->weight_bytes(), whole);
+  EXPECT_EQ(build(LayerRange{.first = 0, .layers = layers, .embeds = false, .head = false})->weight_bytes(), sum);
+  EXPECT_EQ(sum + build(LayerRange{.first = layers, .layers = 0, .embeds = true, .head = true})->weight_bytes(), whole);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Parts,
@@ -89,7 +89,7 @@ using PartErrors = Parts;
 
 TEST_P(PartErrors, LayersThatTheModelHasNotAreRefused) {
   expect_error(ErrorCode::kConfig, {"found 9", "the model has 2 layers"},
-               [&] { build(ModelPart{.first = 8, .layers = 1, .embeds = false, .head = false}); });
+               [&] { build(LayerRange{.first = 8, .layers = 1, .embeds = false, .head = false}); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiny, PartErrors, ::testing::Values("tiny-gqa-untied"));

@@ -183,13 +183,13 @@ class FamilyModel : public Model {
   FamilyModel(const Family& family, const Weights& weights, Declarations& declare)
       : config_(read_config(family, weights)) {
     const uint32_t all = config_.info.layers;
-    part_ = declare.part(all);
-    config_.info.layers = part_.layers;
+    range_ = declare.layer_range(all);
+    config_.info.layers = range_.layers;
     Building b{family, config_, weights, declare, SourceTensors(family, weights, declare)};
     config_.define(b.scope);
     declare_ends(b, all);
     CacheOwners owners;
-    for (uint32_t layer = part_.first; layer < part_.first + part_.layers; ++layer) {
+    for (uint32_t layer = range_.first; layer < range_.first + range_.layers; ++layer) {
       config_.define(b.scope, layer);
       for (const Block& block : family.blocks) {
         if (block.when && !b.scope.holds(*block.when)) continue;
@@ -211,7 +211,7 @@ class FamilyModel : public Model {
   const ModelInfo& info() const override { return config_.info; }
 
   tenon_tid record(StepBuilder& b) const override {
-    tenon_tid x = part_.embeds ? b.embed(embedding_) : b.handed_in(config_.info.width), taken = x;
+    tenon_tid x = range_.embeds ? b.embed(embedding_) : b.handed_in(config_.info.width), taken = x;
     const bool early = b.picks_early() && last_attention_ != nullptr;
     for (const auto& module : modules_) {
       if (!module->parallel()) taken = x;
@@ -225,7 +225,7 @@ class FamilyModel : public Model {
       x = last_attention_->project(b, attended, to);
     }
     if (!early) x = b.out_rows(x);
-    return part_.head ? b.linear(head_, x) : x;
+    return range_.head ? b.linear(head_, x) : x;
   }
 
  private:
@@ -241,13 +241,13 @@ class FamilyModel : public Model {
                 after_head = b.chain(b.family.after_head, "", m.vocab);
     embedding.looked_up = b.chain(b.family.after_embedding, "", m.width);
     for (uint32_t layer = 0; layer < all; ++layer) {
-      if (layer < part_.first || layer >= part_.first + part_.layers) b.source.leave_out(layer);
+      if (layer < range_.first || layer >= range_.first + range_.layers) b.source.leave_out(layer);
     }
-    if (!part_.embeds) b.source.leave_out("embedding");
-    if (!part_.head) b.source.leave_out("lm_head");
+    if (!range_.embeds) b.source.leave_out("embedding");
+    if (!range_.head) b.source.leave_out("lm_head");
     if (m.tied) {
-      if (!part_.embeds && !part_.head) return;
-      if (part_.embeds && part_.head) b.source.check_tied_head();
+      if (!range_.embeds && !range_.head) return;
+      if (range_.embeds && range_.head) b.source.check_tied_head();
       // One store for both uses, under the head's name: it decides what most of the bytes are read for.
       embedding.matrix.path = "lm_head";
       embedding.before = before_head;
@@ -256,15 +256,15 @@ class FamilyModel : public Model {
       return;
     }
     embedding.product = false;
-    if (part_.embeds) embedding_ = b.declare.linear(std::move(embedding));
-    if (!part_.head) return;
+    if (range_.embeds) embedding_ = b.declare.linear(std::move(embedding));
+    if (!range_.head) return;
     LinearDecl head{.matrix = b.source.matrix("lm_head", m.vocab), .columns = m.width, .before = before_head};
     head.after = after_head;
     head_ = b.declare.linear(std::move(head));
   }
 
   Config config_;
-  ModelPart part_;
+  LayerRange range_;
   LinearId embedding_ = 0, head_ = 0;
   std::vector<std::unique_ptr<BlockModule>> modules_;
   const SelfAttention* last_attention_ = nullptr;  // one of the modules; nullptr: none attends

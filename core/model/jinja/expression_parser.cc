@@ -2,7 +2,7 @@
 // higher level and makes a node of expressions.h of them, from tuple() down to primary() and postfix().
 //
 // While it reads, the parser notes each scope's names, so that it knows at the end which of them a scope reads before
-// anything has set them (finish()). Level and count_link() bound the nesting, since evaluation recurses as deep.
+// anything has set them (finish()). Level and count_part() bound the nesting, since evaluation recurses as deep.
 #include "expression_parser.h"
 
 #include "filters.h"
@@ -21,10 +21,10 @@ ExpressionParser::Level::Level(ExpressionParser& parser) : parser_(parser) {
   ++parser.depth_;
 }
 
-void ExpressionParser::count_link(size_t& links) const {
+void ExpressionParser::count_part(size_t& parts) const {
   constexpr size_t kLongest = 300;
-  if (++links > kLongest) {
-    throw SyntaxFailure(tokens_.current().offset, "an expression has more than " + std::to_string(kLongest) + " links");
+  if (++parts > kLongest) {
+    throw SyntaxFailure(tokens_.current().offset, "an expression has more than " + std::to_string(kLongest) + " parts");
   }
 }
 
@@ -108,9 +108,9 @@ ExpressionPtr ExpressionParser::expression(bool with_conditional) {
 ExpressionPtr ExpressionParser::conditional() {
   const size_t unknown_before = unknown_.size();
   ExpressionPtr then = disjunction();
-  size_t links = 0;
+  size_t parts = 0;
   while (tokens_.is_name("if")) {
-    count_link(links);
+    count_part(parts);
     const uint32_t at = tokens_.next().offset;
     ExpressionPtr condition = disjunction(), otherwise;
     if (tokens_.skip_name("else")) otherwise = expression();
@@ -122,8 +122,8 @@ ExpressionPtr ExpressionParser::conditional() {
 
 ExpressionPtr ExpressionParser::disjunction() {
   ExpressionPtr left = conjunction();
-  for (size_t links = 0; tokens_.is_name("or");) {
-    count_link(links);
+  for (size_t parts = 0; tokens_.is_name("or");) {
+    count_part(parts);
     const uint32_t at = tokens_.next().offset;
     left = std::make_unique<Logic>(at, false, std::move(left), conjunction());
   }
@@ -132,8 +132,8 @@ ExpressionPtr ExpressionParser::disjunction() {
 
 ExpressionPtr ExpressionParser::conjunction() {
   ExpressionPtr left = negation();
-  for (size_t links = 0; tokens_.is_name("and");) {
-    count_link(links);
+  for (size_t parts = 0; tokens_.is_name("and");) {
+    count_part(parts);
     const uint32_t at = tokens_.next().offset;
     left = std::make_unique<Logic>(at, true, std::move(left), negation());
   }
@@ -153,35 +153,35 @@ ExpressionPtr ExpressionParser::comparison() {
       {">", Comparison::kGreater}, {"<=", Comparison::kLessEqual}, {">=", Comparison::kGreaterEqual}};
   const uint32_t at = tokens_.current().offset;
   ExpressionPtr first = sum();
-  Comparing::Links links;
+  Comparing::Comparisons comparisons;
   while (true) {
     const auto* sign =
         std::find_if(std::begin(kSigns), std::end(kSigns), [&](const auto& s) { return tokens_.is_sign(s.first); });
     if (sign != std::end(kSigns)) {
       tokens_.next();
-      links.emplace_back(sign->second, sum());
+      comparisons.emplace_back(sign->second, sum());
     } else if (tokens_.skip_name("in")) {
-      links.emplace_back(Comparison::kIn, sum());
+      comparisons.emplace_back(Comparison::kIn, sum());
     } else if (tokens_.is_name("not") && tokens_.look().kind == TokenKind::kName && tokens_.look().text == "in") {
       tokens_.next();
       tokens_.next();
-      links.emplace_back(Comparison::kNotIn, sum());
+      comparisons.emplace_back(Comparison::kNotIn, sum());
     } else {
       break;
     }
   }
-  if (links.empty()) return first;
-  return std::make_unique<Comparing>(at, std::move(first), std::move(links));
+  if (comparisons.empty()) return first;
+  return std::make_unique<Comparing>(at, std::move(first), std::move(comparisons));
 }
 
 ExpressionPtr ExpressionParser::chain(ExpressionPtr (ExpressionParser::*operand)(),
                                       std::initializer_list<std::pair<std::string_view, Operator>> signs) {
   ExpressionPtr left = (this->*operand)();
-  for (size_t links = 0;;) {
+  for (size_t parts = 0;;) {
     const auto* sign =
         std::find_if(signs.begin(), signs.end(), [&](const auto& s) { return tokens_.is_sign(s.first); });
     if (sign == signs.end()) return left;
-    count_link(links);
+    count_part(parts);
     const uint32_t at = tokens_.next().offset;
     left = std::make_unique<Calculation>(at, sign->second, std::move(left), (this->*operand)());
   }
@@ -208,8 +208,8 @@ ExpressionPtr ExpressionParser::product() {
 
 ExpressionPtr ExpressionParser::power() {
   ExpressionPtr left = unary(true);
-  for (size_t links = 0; tokens_.is_sign("**");) {
-    count_link(links);
+  for (size_t parts = 0; tokens_.is_sign("**");) {
+    count_part(parts);
     const uint32_t at = tokens_.next().offset;
     left = std::make_unique<Calculation>(at, Operator::kPower, std::move(left), unary(true));
   }
@@ -292,7 +292,7 @@ ExpressionPtr ExpressionParser::dict() {
 }
 
 ExpressionPtr ExpressionParser::postfix(ExpressionPtr of) {
-  for (size_t links = 0;; count_link(links)) {
+  for (size_t parts = 0;; count_part(parts)) {
     if (tokens_.is_sign(".")) {
       of = dot(std::move(of));
     } else if (tokens_.is_sign("[")) {
@@ -386,7 +386,7 @@ ArgumentExpressions ExpressionParser::arguments() {
 }
 
 ExpressionPtr ExpressionParser::filters_and_tests(ExpressionPtr of) {
-  for (size_t links = 0;; count_link(links)) {
+  for (size_t parts = 0;; count_part(parts)) {
     if (tokens_.skip_sign("|")) {
       of = filter(std::move(of));
     } else if (tokens_.skip_name("is")) {

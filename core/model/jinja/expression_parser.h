@@ -127,7 +127,7 @@ class ExpressionParser {
   ExpressionPtr chain(ExpressionPtr (ExpressionParser::*operand)(),
                       std::initializer_list<std::pair<std::string_view, Operator>> signs);
   // A chain is at most so long, since it becomes as deep.
-  void count_link(size_t& links) const;
+  void count_part(size_t& parts) const;
   void unknown(uint32_t at, std::string message);
 
   TokenStream& tokens_;

@@ -48,7 +48,7 @@ Value Prefixed::compute(Run& run) const {
 
 Value Comparing::compute(Run& run) const {
   Value left = first_->evaluate(run);
-  for (const auto& [comparison, expression] : links_) {
+  for (const auto& [comparison, expression] : comparisons_) {
     Value right = expression->evaluate(run);
     run.at(offset);
     if (!compare(run, comparison, left, right)) return false;

@@ -104,14 +104,14 @@ class Prefixed : public Expression {
 // This is a < b <= c: each operand is compared with the next.
 class Comparing : public Expression {
  public:
-  using Links = std::vector<std::pair<Comparison, ExpressionPtr>>;
-  Comparing(uint32_t at, ExpressionPtr first, Links links)
-      : Expression(at), first_(std::move(first)), links_(std::move(links)) {}
+  using Comparisons = std::vector<std::pair<Comparison, ExpressionPtr>>;
+  Comparing(uint32_t at, ExpressionPtr first, Comparisons comparisons)
+      : Expression(at), first_(std::move(first)), comparisons_(std::move(comparisons)) {}
 
  private:
   Value compute(Run& run) const override;
   ExpressionPtr first_;
-  Links links_;
+  Comparisons comparisons_;
 };
 
 // This is `and` or `or`.

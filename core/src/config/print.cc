@@ -92,7 +92,7 @@ void add_instance(const ModelInstanceConfig& c, const std::string& prefix, std::
 
 std::vector<Lines> sections_of(const PipelineConfig& c) {
   std::vector<std::string> chain, plugins;
-  for (const ComponentConfig& link : c.sampler_chain) chain.push_back(inline_table(link, ""));
+  for (const ComponentConfig& entry : c.sampler_chain) chain.push_back(inline_table(entry, ""));
   for (const PluginConfig& p : c.plugins) plugins.push_back("{path = " + toml_string(p.path) + "}");
 
   std::vector<Lines> all;

@@ -61,8 +61,8 @@ class Resolver {
   // Resolves a table that names a component; own receives the keys beside the component's.
   ComponentConfig component(const Form& form, const char* kind, const Node& node, ParamValues& own);
   ComponentConfig section_component(const char* name, ParamValues& own);
-  // Resolves a link of the sampler's chain: a table or a name.
-  std::optional<ComponentConfig> sampler_link(const std::string& label, const Node& node);
+  // Resolves an entry of the sampler's chain: a table or a name.
+  std::optional<ComponentConfig> sampler_entry(const std::string& label, const Node& node);
 
   void set_own(const Form& form, const Table& keys, ParamValues& own);
   const tenon_param_schema* schema(const Form& form, const ComponentConfig& c);
@@ -353,7 +353,7 @@ void Resolver::draft_pipeline(const Node& node, ModelPath path) {
   out_.draft_model = std::move(draft);
 }
 
-std::optional<ComponentConfig> Resolver::sampler_link(const std::string& label, const Node& node) {
+std::optional<ComponentConfig> Resolver::sampler_entry(const std::string& label, const Node& node) {
   ParamValues own(component_keys());
   const Form form{label, component_keys(), kNothingStructured};
   if (node.table() != nullptr) return component(form, "sampler", node, own);
@@ -372,8 +372,8 @@ void Resolver::sampler_chain(const Node& list) {
     findings_.add(list.where, "sampler.chain: found " + describe_found(list) + ", expected an array of components");
     return;
   }
-  for (const Node& link : *list.array()) {
-    if (auto c = sampler_link("sampler.chain", link)) out_.sampler_chain.push_back(std::move(*c));
+  for (const Node& entry : *list.array()) {
+    if (auto c = sampler_entry("sampler.chain", entry)) out_.sampler_chain.push_back(std::move(*c));
   }
 }
 
@@ -389,7 +389,7 @@ void Resolver::sampler() {
   if (const auto select = keys.find("select"); select == keys.end()) {
     const std::vector<std::string> names = schemas_.names("sampler");
     findings_.add(node.where, "sampler: \"select\" is missing; installed: " + listed(names));
-  } else if (auto c = sampler_link("sampler.select", select->second)) {
+  } else if (auto c = sampler_entry("sampler.select", select->second)) {
     out_.sampler_select = std::move(*c);
   }
 }

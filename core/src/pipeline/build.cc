@@ -123,7 +123,7 @@ Pipeline::Impl::Impl(const PipelineConfig& c, Registry& registry, const Weights&
               .weights = weights,
               .kind = o.model != nullptr ? std::shared_ptr<const ModelKind>(std::shared_ptr<void>(), o.model)
                                          : model_kind_for(weights, o.model_dirs),
-              .part = o.part},
+              .range = o.range},
              context, storages),
       samplers(create_samplers(c, context)) {
   if (c.draft) draft = context.create(*c.draft);

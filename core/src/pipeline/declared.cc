@@ -139,7 +139,7 @@ void Declared::check(std::span<const std::string> harmless) {
     return d.experts.empty() ? is_plain(d.matrix) : std::all_of(d.experts.begin(), d.experts.end(), is_plain);
   };
   // The matrices that it describes may be those of another part.
-  const bool whole = !wanted_.part;
+  const bool whole = !wanted_.range;
   if (whole && !description_.empty() && std::all_of(linears_.begin(), linears_.end(), plain)) {
     refuse(
         "quantization_config is " + weights::in_quotes(description_) +
@@ -244,10 +244,10 @@ RowOpsId Declared::row_ops(RowOpsDecl decl) {
   return static_cast<RowOpsId>(ops_of_rows.size() - 1);
 }
 
-ModelPart Declared::part(uint32_t all) const {
-  const ModelPart part = wanted_.part.value_or(ModelPart{0, wanted_.layers == 0 ? all : wanted_.layers});
-  const uint64_t end = uint64_t{part.first} + part.layers;
-  if (end <= all) return part;
+LayerRange Declared::layer_range(uint32_t all) const {
+  const LayerRange range = wanted_.range.value_or(LayerRange{0, wanted_.layers == 0 ? all : wanted_.layers});
+  const uint64_t end = uint64_t{range.first} + range.layers;
+  if (end <= all) return range;
   throw Error(ErrorCode::kConfig,
               "model.layers: found " + std::to_string(end) + ", but the model has " + std::to_string(all) + " layers");
 }

@@ -118,10 +118,10 @@ struct KvTable {
 // This has the model's declarations, checked against the weights.
 class Declared : public Declarations {
  public:
-  // This much of the model is wanted: a part, or else so many layers from the first on; 0 = all.
+  // This much of the model is wanted: a range, or else so many layers from the first on; 0 = all.
   struct Wanted {
     uint32_t layers = 0;
-    std::optional<ModelPart> part = {};
+    std::optional<LayerRange> range = {};
   };
   Declared(const Weights& weights, Components& components, StorageTable& storages, uint32_t capacity,
            const Wanted& wanted)
@@ -140,7 +140,7 @@ class Declared : public Declarations {
   LayerId attention(AttentionDecl decl) override;
   RowOpsId row_ops(RowOpsDecl decl) override;
   uint32_t capacity() const override { return capacity_; }
-  ModelPart part(uint32_t all) const override;
+  LayerRange layer_range(uint32_t all) const override;
   void uses(const WeightTensor& tensor) override { used_.insert(tensor.name); }
   void note(std::string about, std::string decision) override {
     notes_.emplace_back(std::move(about), std::move(decision));

@@ -1,4 +1,4 @@
-// This gives a planned pipeline its memory and its weights. Its stages: the blocks of weights and tables are allocated;
+// This gives a planned pipeline its memory and its weights. Its phases: the blocks of weights and tables are allocated;
 // the weights are converted into theirs, through scratch that is released after it; the cache, the step's state and
 // pinned memory follow; at last every program gets the addresses of its tensors. Invariants: the storages of one kind
 // lie in one block, in their order, unless memory is guarded: then each lies right before a page that nobody may touch.
@@ -138,7 +138,7 @@ void Pipeline::Impl::link_programs() {
   }
   const bool overlap = (device.flags & TENON_DEVICE_OVERLAPS) != 0 && config.execution != Execution::kPerOp;
   for (Program* p : all_programs()) {
-    p->link(storages, memory, context.queue(), overlap);
+    p->bind_addresses(storages, memory, context.queue(), overlap);
     if (p != remembering.get()) runner->prepare(*p);
   }
   if (options.recorder != nullptr) origins.emplace(*options.recorder, draft ? draft.id() : "");

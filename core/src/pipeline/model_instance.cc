@@ -18,7 +18,7 @@ namespace tenon {
 ModelInstance::ModelInstance(const ModelSource& source, Context& context, StorageTable& storages)
     : components(source.config, context),
       config_(source.config),
-      part_(source.part),
+      range_(source.range),
       strict_(source.strict),
       kind_(source.kind),
       view_(kind_->view ? kind_->view(source.weights) : nullptr),
@@ -39,7 +39,7 @@ ModelInstance::~ModelInstance() {
 void ModelInstance::declare(uint32_t capacity) {
   const StorageTable::Prefix prefix(storages_, name_);
   declared = std::make_unique<Declared>(weights_, components, storages_, capacity,
-                                        Declared::Wanted{config_.model.layers, part_});
+                                        Declared::Wanted{config_.model.layers, range_});
   const weights::MetadataLedger ledger(weights_);
   model_ = kind_->build(ledger, *declared);
   const std::vector<std::string>& ignored = config_.model.ignore_unknown;
@@ -56,7 +56,7 @@ void ModelInstance::declare(uint32_t capacity) {
 // An override that names no matrix is a mistake, unless it may be meant for layers that are left out here, or for the
 // model that this one drafts for.
 void ModelInstance::check_overrides() const {
-  if (!name_.empty() || config_.model.layers != 0 || part_) return;
+  if (!name_.empty() || config_.model.layers != 0 || range_) return;
   std::vector<Diagnostic> wrong;
   std::string names;
   for (const Site& site : declared->sites) {
@@ -107,7 +107,7 @@ void ModelInstance::add_stores() {
   loader_ = std::make_unique<WeightLoader>(weights_, *declared, storages_, components);
   loader_->add_stores();
   plan_cache();
-  if (!part_ || part_->embeds) return;
+  if (!range_ || range_->embeds) return;
   const uint64_t floats = uint64_t{largest_bounds(shapes_).rows} * info_.width;
   handed_in_ = storages_.add("step/handed_in", MemoryKind::kState, floats * sizeof(float));
 }

@@ -23,7 +23,7 @@ struct ModelSource {
   bool strict;  // the pipeline's
   const Weights& weights;
   std::shared_ptr<const ModelKind> kind;  // the architecture
-  std::optional<ModelPart> part = {};     // it is made of this part alone
+  std::optional<LayerRange> range = {};   // it is made of this range alone
   std::string name = "";  // what the paths of modules and the names of storages begin with, such as "draft/"
 };
 
@@ -46,9 +46,9 @@ class ModelInstance {
   // Claims go by this number: that of the bounds, for a program that picks early another one where there is one.
   size_t shape_of(size_t bounds, bool picks_early) const { return picks_early ? early_[bounds] : bounds; }
   void add_stores();
-  // The rows that are handed in to a part are in this storage, f32 (rows, width).
+  // The rows that are handed in to a range are in this storage, f32 (rows, width).
   uint32_t handed_in() const { return *handed_in_; }
-  bool has_head() const { return !part_ || part_->head; }
+  bool has_head() const { return !range_ || range_->head; }
   uint32_t out_columns() const { return has_head() ? info_.vocab : info_.width; }  // see Pipeline
 
   // Loading calls these in this order; the storages have their addresses when load() and attach() are called.
@@ -98,7 +98,7 @@ class ModelInstance {
   uint64_t site_bytes(const Site& site) const;
 
   const ModelInstanceConfig config_;
-  const std::optional<ModelPart> part_;
+  const std::optional<LayerRange> range_;
   bool strict_, endless_ = false;
   const std::shared_ptr<const ModelKind> kind_;
   const std::unique_ptr<Weights> view_;

@@ -10,7 +10,7 @@
 //    shape. Claims for different shapes may differ.
 //  - A claim never goes beyond the ops that were offered.
 //  - A scheme is asked about activations other than f32 with the claim that it has made for f32, and keeps to it.
-//  - All refusals of a stage are collected before one error is thrown, so that a user sees them at once.
+//  - All refusals of a phase are collected before one error is thrown, so that a user sees them at once.
 #include "negotiation.h"
 
 #include <algorithm>

@@ -53,7 +53,7 @@ class Negotiation {
   std::vector<Decision> decisions() const { return log_.decisions(); }
 
  private:
-  // These are the stages of run(). Each asks about all layers or sites; refusals that it leaves end run() after it.
+  // These are the phases of run(). Each asks about all layers or sites; refusals that it leaves end run() after it.
   void negotiate_caches();
   void negotiate_sites(const Observed& observed);
   void negotiate_attentions();

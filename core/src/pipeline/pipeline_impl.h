@@ -92,7 +92,7 @@ struct Pipeline::Impl {
   StorageTable storages;
   ModelInstance target;
   std::unique_ptr<ModelInstance> draft_model;
-  std::vector<ChainLink> samplers;
+  std::vector<ChainEntry> samplers;
   Instance draft;
   uint32_t capacity = 0, draft_tokens = 0;
   bool draft_trees = false;

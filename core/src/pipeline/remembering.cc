@@ -11,10 +11,10 @@ namespace tenon {
 namespace {
 
 // Makes candidates of a form that the sampler takes, which nothing writes: no row has any.
-tenon_candidates no_candidates(const ChainLink& link, ProgramRecording& rec, uint32_t vocab) {
+tenon_candidates no_candidates(const ChainEntry& entry, ProgramRecording& rec, uint32_t vocab) {
   const int64_t rows = rec.bounds().out_rows;
   auto none = sdk::abi_struct<tenon_candidates>();
-  none.form = (link.table().in_forms & TENON_DENSE) != 0 ? TENON_DENSE : TENON_SPARSE;
+  none.form = (entry.table().in_forms & TENON_DENSE) != 0 ? TENON_DENSE : TENON_SPARSE;
   none.cap = none.vocab = vocab;
   none.logits = rec.temp(sdk::tensor(TENON_F32, {rows, vocab}), "none");
   if (none.form == TENON_DENSE) return none;
@@ -31,8 +31,8 @@ std::unique_ptr<Program> record_remembering(const ProgramContext& context, tenon
   bounds.rows_per_seq = bounds.rows;
   ProgramRecording rec(bounds, context.storages, context.state.storages(), &context.largest);
   ModelBuilder builder(context.target, context.storages, rec, 0);
-  for (const ChainLink& link : context.samplers) {
-    if (remembers(link)) record_accept(link, builder, no_candidates(link, rec, context.target.info().vocab));
+  for (const ChainEntry& entry : context.samplers) {
+    if (remembers(entry)) record_accept(entry, builder, no_candidates(entry, rec, context.target.info().vocab));
   }
   return rec.finish({});
 }

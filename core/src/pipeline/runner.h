@@ -13,7 +13,7 @@ namespace tenon {
 class Runner {
  public:
   virtual ~Runner() = default;
-  // [setup] Names the ops of a linked program in the trace, before its first run.
+  // [setup] Names the ops of a program, whose addresses are bound, in the trace, before its first run.
   virtual void prepare(const Program& program) = 0;
   // Nothing is allocated once the program has run twice. The step is done, or, on a device with queues, under way.
   virtual Status run(const Program& program, const StepLoad& load) = 0;

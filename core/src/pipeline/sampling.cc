@@ -11,10 +11,10 @@ std::byte* record_of(const StorageTable& storages, uint32_t storage, uint32_t sl
 
 }  // namespace
 
-std::vector<ChainLink> create_samplers(const PipelineConfig& config, Context& context) {
-  std::vector<ChainLink> samplers;
-  for (const ComponentConfig& link : config.sampler_chain) {
-    samplers.push_back({.instance = context.create(link), .name = link.name, .params = link.params});
+std::vector<ChainEntry> create_samplers(const PipelineConfig& config, Context& context) {
+  std::vector<ChainEntry> samplers;
+  for (const ComponentConfig& entry : config.sampler_chain) {
+    samplers.push_back({.instance = context.create(entry), .name = entry.name, .params = entry.params});
   }
   if (samplers.empty() || samplers.back().table().is_selector == 0) {
     const ComponentConfig& select = config.sampler_select;
@@ -31,35 +31,37 @@ std::vector<ChainLink> create_samplers(const PipelineConfig& config, Context& co
   return samplers;
 }
 
-void declare_samplers(std::vector<ChainLink>& samplers, uint32_t slots, uint32_t vocab, StorageTable& storages) {
+void declare_samplers(std::vector<ChainEntry>& samplers, uint32_t slots, uint32_t vocab, StorageTable& storages) {
   for (size_t i = 0; i < samplers.size(); ++i) {
-    ChainLink& link = samplers[i];
-    const std::string name = "sampler/" + std::to_string(i) + "." + link.name;
-    link.state_bytes = link.table().state_bytes != nullptr ? link.table().state_bytes(link.instance.self(), vocab) : 0;
-    link.param_storage = storages.add(name + "/params", MemoryKind::kState, uint64_t{slots} * link.table().param_bytes);
-    if (link.state_bytes > 0) {
-      link.state_storage = storages.add(name + "/state", MemoryKind::kState, uint64_t{slots} * link.state_bytes);
+    ChainEntry& entry = samplers[i];
+    const std::string name = "sampler/" + std::to_string(i) + "." + entry.name;
+    entry.state_bytes =
+        entry.table().state_bytes != nullptr ? entry.table().state_bytes(entry.instance.self(), vocab) : 0;
+    entry.param_storage =
+        storages.add(name + "/params", MemoryKind::kState, uint64_t{slots} * entry.table().param_bytes);
+    if (entry.state_bytes > 0) {
+      entry.state_storage = storages.add(name + "/state", MemoryKind::kState, uint64_t{slots} * entry.state_bytes);
     }
   }
 }
 
-uint64_t staged_bytes(const std::vector<ChainLink>& samplers) {
+uint64_t staged_bytes(const std::vector<ChainEntry>& samplers) {
   uint64_t bytes = 0;
-  for (const ChainLink& link : samplers) bytes += link.table().param_bytes;
+  for (const ChainEntry& entry : samplers) bytes += entry.table().param_bytes;
   return bytes;
 }
 
-void start_samplers(std::vector<ChainLink>& samplers, StartedSlot at, std::span<const Pipeline::Override> overrides,
+void start_samplers(std::vector<ChainEntry>& samplers, StartedSlot at, std::span<const Pipeline::Override> overrides,
                     const StorageTable& storages, const Context& context) {
   auto [slot, staged] = at;
   std::vector<bool> used(overrides.size(), false);
   std::vector<std::byte> record;
-  for (ChainLink& link : samplers) {
-    ParamValues values = link.params;
+  for (ChainEntry& entry : samplers) {
+    ParamValues values = entry.params;
     for (size_t i = 0; i < overrides.size(); ++i) {
-      if (!overrides[i].first.starts_with(link.name + ".")) continue;
-      const std::string key = overrides[i].first.substr(link.name.size() + 1);
-      if (key.find('.') != key.npos) continue;  // it belongs to another link, whose name begins like this one's
+      if (!overrides[i].first.starts_with(entry.name + ".")) continue;
+      const std::string key = overrides[i].first.substr(entry.name.size() + 1);
+      if (key.find('.') != key.npos) continue;  // it belongs to another entry, whose name begins like this one's
       const size_t index = find_param(values.schema(), key);
       const std::string problem =
           index == values.schema().count
@@ -68,14 +70,14 @@ void start_samplers(std::vector<ChainLink>& samplers, StartedSlot at, std::span<
       if (!problem.empty()) throw Error(ErrorCode::kRequest, "sampler." + overrides[i].first + ": " + problem);
       used[i] = true;
     }
-    record.assign(link.table().param_bytes, std::byte{0});
-    Call call(link.instance, "encode");
-    call.check(link.table().encode(link.instance.self(), values.abi(), record.data(), call.why()));
-    context.copy_staged(record_of(storages, link.param_storage, slot, record.size()), record.data(), record.size(),
+    record.assign(entry.table().param_bytes, std::byte{0});
+    Call call(entry.instance, "encode");
+    call.check(entry.table().encode(entry.instance.self(), values.abi(), record.data(), call.why()));
+    context.copy_staged(record_of(storages, entry.param_storage, slot, record.size()), record.data(), record.size(),
                         staged);
     if (staged != nullptr) staged += record.size();
-    if (link.state_bytes > 0) {
-      context.copy_staged(record_of(storages, link.state_storage, slot, link.state_bytes), nullptr, link.state_bytes,
+    if (entry.state_bytes > 0) {
+      context.copy_staged(record_of(storages, entry.state_storage, slot, entry.state_bytes), nullptr, entry.state_bytes,
                           nullptr);
     }
   }

@@ -11,7 +11,7 @@
 
 namespace tenon {
 
-struct ChainLink {
+struct ChainEntry {
   Instance instance;
   std::string name;
   ParamValues params;
@@ -22,11 +22,11 @@ struct ChainLink {
 
 // Returns the chain that a configuration names; the last one is the selector. Throws
 // Error if it selects nothing or too early.
-std::vector<ChainLink> create_samplers(const PipelineConfig& config, Context& context);
+std::vector<ChainEntry> create_samplers(const PipelineConfig& config, Context& context);
 // Makes the storages of the samplers' records and states.
-void declare_samplers(std::vector<ChainLink>& samplers, uint32_t slots, uint32_t vocab, StorageTable& storages);
+void declare_samplers(std::vector<ChainEntry>& samplers, uint32_t slots, uint32_t vocab, StorageTable& storages);
 // Returns how many bytes the records of a slot take on their way to the device.
-uint64_t staged_bytes(const std::vector<ChainLink>& samplers);
+uint64_t staged_bytes(const std::vector<ChainEntry>& samplers);
 // A request begins in this slot. `staged` has staged_bytes() of the slot's own.
 struct StartedSlot {
   uint32_t slot;
@@ -34,7 +34,7 @@ struct StartedSlot {
 };
 // Enqueues the records of a request for its slot, and that the slot's states are emptied. Throws Error(kRequest) for an
 // override ("temperature.value" = text) that no sampler has or takes.
-void start_samplers(std::vector<ChainLink>& samplers, StartedSlot at, std::span<const Pipeline::Override> overrides,
+void start_samplers(std::vector<ChainEntry>& samplers, StartedSlot at, std::span<const Pipeline::Override> overrides,
                     const StorageTable& storages, const Context& context);
 
 }  // namespace tenon

@@ -21,7 +21,7 @@ struct ProgramContext {
   Context& device;
   ModelInstance& target;
   ModelInstance* draft;  // nullptr if there is none
-  std::span<const ChainLink> samplers;
+  std::span<const ChainEntry> samplers;
   StorageTable& storages;
   const StepState& state;
   const DraftState& draft_state;

@@ -18,43 +18,43 @@
 namespace tenon {
 namespace {
 
-tenon_sampling sampling_of(const ChainLink& link, ModelBuilder& builder, tenon_tid next) {
+tenon_sampling sampling_of(const ChainEntry& entry, ModelBuilder& builder, tenon_tid next) {
   auto s = sdk::abi_struct<tenon_sampling>();
-  s.params = builder.state_records(link.param_storage, link.table().param_bytes);
-  s.state = link.state_bytes == 0 ? 0 : builder.state_records(link.state_storage, link.state_bytes);
+  s.params = builder.state_records(entry.param_storage, entry.table().param_bytes);
+  s.state = entry.state_bytes == 0 ? 0 : builder.state_records(entry.state_storage, entry.state_bytes);
   s.next = next;
   return s;
 }
 
-void enter_sampler(const ChainLink& link, ModelBuilder& builder) {
-  builder.enter("sampler", link.instance.id(), -1);
+void enter_sampler(const ChainEntry& entry, ModelBuilder& builder) {
+  builder.enter("sampler", entry.instance.id(), -1);
 }
 
 // Records the selector at the end of the chain over `given`.
-void record_selector(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given, tenon_tid next) {
+void record_selector(const ChainEntry& entry, ModelBuilder& builder, const tenon_candidates& given, tenon_tid next) {
   ProgramRecording& rec = builder.recording();
-  const tenon_sampling s = sampling_of(link, builder, next);
+  const tenon_sampling s = sampling_of(entry, builder, next);
   const size_t first_op = rec.op_count();
-  Call call(link.instance, "record");
-  call.check(link.table().record_select(link.instance.self(), &s, &given, rec.recorder(), call.why()));
+  Call call(entry.instance, "record");
+  call.check(entry.table().record_select(entry.instance.self(), &s, &given, rec.recorder(), call.why()));
   if (!rec.error().empty()) return;  // That says more.
   const std::string problem = selection_problem(rec, first_op, next);
-  if (!problem.empty()) throw Error(ErrorCode::kPlugin, link.instance.id() + ": " + problem);
+  if (!problem.empty()) throw Error(ErrorCode::kPlugin, entry.instance.id() + ": " + problem);
 }
 
 // Records a processor over `given`; the result is what it leaves. If it is `looked_at`, an op looks at that in every
 // step.
-tenon_candidates record_processor(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given,
+tenon_candidates record_processor(const ChainEntry& entry, ModelBuilder& builder, const tenon_candidates& given,
                                   bool looked_at) {
   ProgramRecording& rec = builder.recording();
-  const tenon_sampling s = sampling_of(link, builder, 0);
+  const tenon_sampling s = sampling_of(entry, builder, 0);
   const size_t first_op = rec.op_count();
   tenon_candidates left = given;
-  Call call(link.instance, "record");
-  call.check(link.table().record_apply(link.instance.self(), &s, &left, rec.recorder(), call.why()));
+  Call call(entry.instance, "record");
+  call.check(entry.table().record_apply(entry.instance.self(), &s, &left, rec.recorder(), call.why()));
   if (!rec.error().empty()) return left;
   const std::string problem = candidates_problem(rec, first_op, given, left);
-  if (!problem.empty()) throw Error(ErrorCode::kPlugin, link.instance.id() + ": " + problem);
+  if (!problem.empty()) throw Error(ErrorCode::kPlugin, entry.instance.id() + ": " + problem);
   if (!looked_at) return left;
   try {
     record_candidates_check(given, left, rec.recorder());
@@ -100,23 +100,23 @@ void record_verify(const ProgramContext& context, ModelBuilder& builder, const S
 // Lets the samplers remember the rows that survive.
 void record_memory(const ProgramContext& context, ModelBuilder& builder, const StepProgram& step) {
   for (size_t i = 0; i < step.given.size(); ++i) {
-    const ChainLink& link = context.samplers[i];
-    if (remembers(link)) record_accept(link, builder, step.given[i].candidates);
+    const ChainEntry& entry = context.samplers[i];
+    if (remembers(entry)) record_accept(entry, builder, step.given[i].candidates);
   }
 }
 
 }  // namespace
 
-bool remembers(const ChainLink& link) {
-  return link.state_bytes > 0 && link.table().record_accept != nullptr;
+bool remembers(const ChainEntry& entry) {
+  return entry.state_bytes > 0 && entry.table().record_accept != nullptr;
 }
 
-void record_accept(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given) {
+void record_accept(const ChainEntry& entry, ModelBuilder& builder, const tenon_candidates& given) {
   ProgramRecording& rec = builder.recording();
-  enter_sampler(link, builder);
-  const tenon_sampling s = sampling_of(link, builder, rec.step(TENON_STEP_NEXT));
-  Call call(link.instance, "record accept");
-  call.check(link.table().record_accept(link.instance.self(), &s, &given, rec.recorder(), call.why()));
+  enter_sampler(entry, builder);
+  const tenon_sampling s = sampling_of(entry, builder, rec.step(TENON_STEP_NEXT));
+  Call call(entry.instance, "record accept");
+  call.check(entry.table().record_accept(entry.instance.self(), &s, &given, rec.recorder(), call.why()));
 }
 
 tenon_tid record_mask(const ProgramContext& context, ModelBuilder& builder, tenon_tid logits) {
@@ -141,16 +141,16 @@ std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, 
   candidates.logits = logits;
   const tenon_tid next = rec.step(TENON_STEP_NEXT);
   std::vector<GivenCandidates> given;
-  for (const ChainLink& link : context.samplers) {
+  for (const ChainEntry& entry : context.samplers) {
     given.push_back({candidates, rec.op_count()});
-    enter_sampler(link, builder);
-    if ((link.table().in_forms & candidates.form) == 0) {
-      throw Error(ErrorCode::kConfig, link.instance.id() + " cannot work on what the sampler before it leaves");
+    enter_sampler(entry, builder);
+    if ((entry.table().in_forms & candidates.form) == 0) {
+      throw Error(ErrorCode::kConfig, entry.instance.id() + " cannot work on what the sampler before it leaves");
     }
-    if (link.table().is_selector != 0) {
-      record_selector(link, builder, candidates, next);
+    if (entry.table().is_selector != 0) {
+      record_selector(entry, builder, candidates, next);
     } else {
-      candidates = record_processor(link, builder, candidates, !context.device.queues());
+      candidates = record_processor(entry, builder, candidates, !context.device.queues());
     }
   }
   return given;

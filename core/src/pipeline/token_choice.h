@@ -19,10 +19,10 @@ std::vector<GivenCandidates> record_token_choice(const ProgramContext& context, 
                                                  uint32_t vocab);
 
 // Says whether a sampler keeps a state that it brings up to date with what survives.
-bool remembers(const ChainLink& link);
+bool remembers(const ChainEntry& entry);
 
 // Lets a sampler that remembers take in the rows that survive. `given` is what it was given. Throws Error(kPlugin).
-void record_accept(const ChainLink& link, ModelBuilder& builder, const tenon_candidates& given);
+void record_accept(const ChainEntry& entry, ModelBuilder& builder, const tenon_candidates& given);
 
 // Records which rows survive, what the host is told of each, and what the samplers remember of the survivors. Throws
 // Error(kPlugin) for a device that tells nothing.

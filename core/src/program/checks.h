@@ -16,7 +16,7 @@ std::string plan_problem(std::span<const ProgramTensor> tensors, std::span<const
                          uint64_t activation_bytes, const StorageTable& storages);
 
 // Fills the activations that no op after this one touches with bytes of 0xff: as floats they are NaN, as integers -1.
-// The program is linked to memory that the host can write, and the op has ended.
+// The program has addresses in memory that the host can write, and the op has ended.
 void fill_dead(const Program& program, size_t op);
 
 }  // namespace tenon

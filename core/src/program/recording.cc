@@ -375,7 +375,7 @@ std::unique_ptr<Program> ProgramRecording::finish(std::span<const tenon_tid> out
   return planned;
 }
 
-void Program::link(const StorageTable& storages, const Memory& memory, void* queue, bool overlap) {
+void Program::bind_addresses(const StorageTable& storages, const Memory& memory, void* queue, bool overlap) {
   memory_ = memory;
   addresses_.assign(tensors_.size(), nullptr);
   for (size_t id = 1; id < tensors_.size(); ++id) {

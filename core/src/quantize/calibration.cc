@@ -104,11 +104,11 @@ void Calibration::run(const Run& r, const std::function<void(Pipeline&)>& ended)
   const EncodedWeights weights(model_, encoded_, plan_.description);
   PipelineOptions options;
   options.model_dirs = options_.model_dirs;
-  options.part = r.part;
+  options.range = r.range;
   options.observers = r.observers;
   options.prefill_rows = std::min(options_.context, options.prefill_rows);
   // Where nobody wants what comes out, there is one row of it and no step has it.
-  const bool all_rows = r.on_row || r.part.head;
+  const bool all_rows = r.on_row || r.range.head;
   options.score_rows = all_rows ? options.prefill_rows : 1;
   const std::unique_ptr<Pipeline> pipeline = Pipeline::build(config_now(), *options_.registry, weights, options);
   pipeline->load();
@@ -116,7 +116,7 @@ void Calibration::run(const Run& r, const std::function<void(Pipeline&)>& ended)
   for (const std::vector<int32_t>& window : windows_) {
     const auto rows = static_cast<uint32_t>(window.size());
     TextReading reading{.first = all_rows ? 0 : rows, .rows_a_step = options.prefill_rows};
-    if (!r.part.embeds) reading.handed_in = kept_->rows(r.part.first, at, rows);
+    if (!r.range.embeds) reading.handed_in = kept_->rows(r.range.first, at, rows);
     std::function<void(uint32_t, std::span<const float>)> on_row;
     if (r.on_row) on_row = [&](uint32_t, std::span<const float> row) { r.on_row(row); };
     read_text(*pipeline, window, reading, on_row);
@@ -134,9 +134,12 @@ void Calibration::keep_rows_in(const std::filesystem::path& folder) {
 
 // The rows that enter a layer are those that leave the one before it as that is stored now.
 void Calibration::advance_to(uint32_t layer, const std::function<void()>& read) {
-  const auto pass = [&](uint32_t enters, const ModelPart& part) {
+  const auto pass = [&](uint32_t enters, const LayerRange& range) {
     kept_->begin(enters);
-    run({.part = part, .observers = {}, .on_row = [&](std::span<const float> row) { kept_->put(row); }, .read = read});
+    run({.range = range,
+         .observers = {},
+         .on_row = [&](std::span<const float> row) { kept_->put(row); },
+         .read = read});
     kept_->end();
   };
   std::optional<uint32_t> at = kept_->last_up_to(layer);
@@ -168,7 +171,7 @@ void Calibration::observe(std::span<const PlannedTensor* const> batch, const Rea
     if (read) read(++window, windows);
   };
   advance_to(layer, read_one);
-  run({.part = {.first = layer, .layers = head ? 0U : 1U, .embeds = false, .head = head},
+  run({.range = {.first = layer, .layers = head ? 0U : 1U, .embeds = false, .head = head},
        .observers = std::move(observers),
        .on_row = {},
        .read = read_one},

@@ -46,11 +46,11 @@ class Calibration {
   std::vector<std::string> asked() const;
 
  private:
-  // This is a run of all texts through a part of the model.
+  // This is a run of all texts through a range of the model.
   struct Run {
-    ModelPart part;
+    LayerRange range;
     std::vector<Observer> observers;
-    std::function<void(std::span<const float> row)> on_row;  // takes what leaves the part; may be empty
+    std::function<void(std::span<const float> row)> on_row;  // takes what leaves the range; may be empty
     std::function<void()> read;                              // it is called after each window
   };
   void run(const Run& r, const std::function<void(Pipeline&)>& ended = {});

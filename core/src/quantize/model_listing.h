@@ -42,7 +42,7 @@ class ModelListing : public Declarations {
   LayerId attention(AttentionDecl decl) override { return add(attentions_, std::move(decl)); }
   RowOpsId row_ops(RowOpsDecl) override { return row_ops_++; }
   uint32_t capacity() const override { return 1; }
-  ModelPart part(uint32_t all) const override { return {0, all}; }
+  LayerRange layer_range(uint32_t all) const override { return {0, all}; }
   void uses(const WeightTensor&) override {}
   void refuse(std::string) override { refused_ = true; }
 

@@ -50,8 +50,8 @@ class Recorder::Impl {
     uint64_t number, begin, end;
   };
 
-  struct Lane {
-    Lane(TrackInfo told, const TickClock& clock, uint32_t ring_records, Gate gate)
+  struct KnownTrack {
+    KnownTrack(TrackInfo told, const TickClock& clock, uint32_t ring_records, Gate gate)
         : info(std::move(told)), track(clock, ring_records, gate) {}
 
     TrackInfo info;
@@ -85,9 +85,9 @@ class Recorder::Impl {
   mutable std::mutex mutex_;  // guards all below, the converter and the sink
   std::condition_variable_any wake_;
   std::deque<OriginInfo> origins_;
-  std::deque<Lane> lanes_;
+  std::deque<KnownTrack> tracks_;
   size_t introduced_origins_ = 0;
-  size_t introduced_lanes_ = 0;
+  size_t introduced_tracks_ = 0;
   std::vector<uint64_t> heads_;
   std::vector<Drop> drops_;
   std::vector<StepTicks> taken_steps_;
@@ -132,12 +132,12 @@ OriginId Recorder::Impl::add_origin(OriginInfo info) {
 Track& Recorder::Impl::add_track(std::string name) {
   const std::lock_guard lock(mutex_);
   const Gate gate = gate_.load(std::memory_order_relaxed);
-  return lanes_.emplace_back(TrackInfo{std::move(name), gettid()}, clock_, options_.ring_records, gate).track;
+  return tracks_.emplace_back(TrackInfo{std::move(name), gettid()}, clock_, options_.ring_records, gate).track;
 }
 
 void Recorder::Impl::set_gate(Gate gate) {
   gate_.store(gate, std::memory_order_relaxed);
-  for (Lane& lane : lanes_) lane.track.gate_.store(gate, std::memory_order_relaxed);
+  for (KnownTrack& known : tracks_) known.track.gate_.store(gate, std::memory_order_relaxed);
 }
 
 void Recorder::Impl::begin_step() {
@@ -178,8 +178,8 @@ void Recorder::Impl::introduce() {
   for (; introduced_origins_ < origins_.size(); ++introduced_origins_) {
     sink_->origin(static_cast<OriginId>(introduced_origins_), origins_[introduced_origins_]);
   }
-  for (; introduced_lanes_ < lanes_.size(); ++introduced_lanes_) {
-    sink_->track(static_cast<uint32_t>(introduced_lanes_), lanes_[introduced_lanes_].info);
+  for (; introduced_tracks_ < tracks_.size(); ++introduced_tracks_) {
+    sink_->track(static_cast<uint32_t>(introduced_tracks_), tracks_[introduced_tracks_].info);
   }
 }
 
@@ -252,13 +252,13 @@ void Recorder::Impl::pass_on_all() {
   // The heads are read before the clock, so that no record is younger than the last pair.
   heads_.clear();
   drops_.clear();
-  for (Lane& lane : lanes_) {
-    heads_.push_back(lane.track.ring_->head());
-    const uint64_t dropped = lane.track.ring_->dropped();
-    if (dropped != lane.known_dropped) {
-      drops_.push_back({static_cast<uint32_t>(heads_.size() - 1), dropped - lane.known_dropped});
-      dropped_.fetch_add(dropped - lane.known_dropped, std::memory_order_relaxed);
-      lane.known_dropped = dropped;
+  for (KnownTrack& known : tracks_) {
+    heads_.push_back(known.track.ring_->head());
+    const uint64_t dropped = known.track.ring_->dropped();
+    if (dropped != known.known_dropped) {
+      drops_.push_back({static_cast<uint32_t>(heads_.size() - 1), dropped - known.known_dropped});
+      dropped_.fetch_add(dropped - known.known_dropped, std::memory_order_relaxed);
+      known.known_dropped = dropped;
     }
   }
   converter_.sample();
@@ -270,7 +270,7 @@ void Recorder::Impl::pass_on_all() {
   for (const StepTicks& step : taken_steps_) {
     kept_->step(step.number, converter_.to_ns(step.begin), converter_.to_ns(step.end));
   }
-  for (uint32_t i = 0; i < heads_.size(); ++i) drain.events += pass_on(i, *lanes_[i].track.ring_, heads_[i]);
+  for (uint32_t i = 0; i < heads_.size(); ++i) drain.events += pass_on(i, *tracks_[i].track.ring_, heads_[i]);
   if (kept_) {
     kept_->decide(*sink_);
     if (wanted_.exchange(false, std::memory_order_relaxed)) kept_->pass_on(*sink_);

@@ -43,23 +43,23 @@ __device__ __forceinline__ bool weigh(float (&weight)[kAtOnce], const WarpSums& 
 }
 
 // Leaves the scores of the cells that are seen, by cell.
-__device__ __forceinline__ void leave_scores(const Lanes& lanes, const float (&score)[kAtOnce], float* scores) {
+__device__ __forceinline__ void leave_scores(const Spots& spots, const float (&score)[kAtOnce], float* scores) {
 #pragma unroll
   for (uint32_t j = 0; j < kAtOnce; ++j) {
-    if (cuda::lane_id() == j && lanes.seen[j]) scores[lanes.cell[j]] = score[j];
+    if (cuda::lane_id() == j && spots.seen[j]) scores[spots.cell[j]] = score[j];
   }
 }
 
 // Adds the values of kAtOnce cells times their weights. cached: (cells, v.dim).
 template <class C>
-__device__ __forceinline__ void add_values(const Args& a, const KvCells& cached, const Lanes& lanes,
+__device__ __forceinline__ void add_values(const Args& a, const KvCells& cached, const Spots& spots,
                                            const float (&weight)[kAtOnce], const WarpSums& s) {
 #pragma unroll
   for (uint32_t j = 0; j < kAtOnce; ++j) {
-    if (!lanes.seen[j]) continue;
-    const auto* value = reinterpret_cast<const typename C::Stored*>(cached.at(lanes.cell[j]));
+    if (!spots.seen[j]) continue;
+    const auto* value = reinterpret_cast<const typename C::Stored*>(cached.at(spots.cell[j]));
     if (value == nullptr) continue;
-    const float scale = cached.scale(lanes.cell[j]);
+    const float scale = cached.scale(spots.cell[j]);
 #pragma unroll
     for (uint32_t i = 0; i < kPerLane; ++i) {
       const uint32_t d = s.lane + 32 * i;

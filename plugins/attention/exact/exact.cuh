@@ -71,8 +71,8 @@ struct Query {
   // Writes the scores of kAtOnce cells, which every lane of the warp has; -infinity for those that are not seen. A cell
   // without a page becomes one that is not seen.
   template <class C>
-  __device__ void scores(const KvCells& keys, Lanes& lanes, float (&score)[kAtOnce]) const {
-    auto& [cell, position, seen] = lanes;
+  __device__ void scores(const KvCells& keys, Spots& spots, float (&score)[kAtOnce]) const {
+    auto& [cell, position, seen] = spots;
     const typename C::Stored* key[kAtOnce];
     float scale[kAtOnce];
     uint32_t index[kAtOnce];
@@ -121,7 +121,7 @@ __device__ inline bool is_attended(const Args& a, const Pointers& p, uint32_t ro
   return static_cast<uint32_t>(p.seq_row[s + 1] - p.seq_row[s]) <= a.few_rows;
 }
 
-// The block attends to a chunk of a query head of a row, and each warp to its share of the lanes. Then the block joins
+// The block attends to a chunk of a query head of a row, and each warp to its share of the spots. Then the block joins
 // the warps' sums.
 template <class C>
 __device__ __forceinline__ HeadSums attend_to_chunk(const Query& query, uint32_t head, uint32_t chunk,
@@ -134,12 +134,12 @@ __device__ __forceinline__ HeadSums attend_to_chunk(const Query& query, uint32_t
   float top = -INFINITY, sum = 0, out[kPerLane] = {};
   const WarpSums own{threadIdx.x / 32, cuda::lane_id(), top, sum, out};
   float* const scores = a.weight_rows == 0 ? nullptr : p.scores + a.scores_at(query.row, head);
-  view.each(chunk, [&](Lanes& lanes) {
+  view.each(chunk, [&](Spots& spots) {
     float weight[kAtOnce];  // by cell: its score first
-    query.scores<C>(keys, lanes, weight);
-    if (scores != nullptr) leave_scores(lanes, weight, scores);
+    query.scores<C>(keys, spots, weight);
+    if (scores != nullptr) leave_scores(spots, weight, scores);
     if (!weigh(weight, own)) return;
-    add_values<C>(a, cached, lanes, weight, own);
+    add_values<C>(a, cached, spots, weight, own);
   });
   leave(own, of_warps);
   return join_warps(of_warps);
@@ -279,14 +279,14 @@ inline tenon_claim claim(const tenon_attn& a, const tenon_kv_view& kv, const ten
   return claim;
 }
 
-// Lanes are cut alike in all steps. Blocks share the chunks of a row where rows are few.
+// Spots are cut alike in all steps. Blocks share the chunks of a row where rows are few.
 inline void set_chunks(Args& a) {
-  constexpr uint32_t kLeastLanes = 64, kMostChunks = 64, kFewRows = 16;
+  constexpr uint32_t kLeastSpots = 64, kMostChunks = 64, kFewRows = 16;
   const auto cells = static_cast<uint32_t>(std::min<uint64_t>(a.kv.capacity(), UINT32_MAX / 2));
   const auto parts = [](uint32_t n, uint32_t of) { return (n + of - 1) / of; };
-  a.chunk_lanes = std::max(1U, parts(parts(cells, kMostChunks), kLeastLanes)) * kLeastLanes;
-  // A ring's lanes are positions: they need not begin with a chunk, nor its sinks end with one.
-  a.most_chunks = parts(cells, a.chunk_lanes) + 3;
+  a.chunk_spots = std::max(1U, parts(parts(cells, kMostChunks), kLeastSpots)) * kLeastSpots;
+  // A ring's spots are positions: they need not begin with a chunk, nor its sinks end with one.
+  a.most_chunks = parts(cells, a.chunk_spots) + 3;
   a.splits = a.rows <= kFewRows ? a.most_chunks : 1;
 }
 

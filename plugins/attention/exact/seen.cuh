@@ -1,9 +1,9 @@
 // A block of threads finds together what a row of a step sees of a KV view, whatever the view (tenon/abi/kv_cache.h
 // says the rule). This file is a part of exact.cuh.
 //
-// Cells come in lanes: under LINEAR and RING a lane is a position, under TABLE a cell. Lanes come in chunks, each of
-// which has sums of its own, whichever block makes them. Which chunk and which warp take a lane, and in which order,
-// follows from the lane alone: a row's sums have the same bits alone, among others and in a tree of drafts.
+// Cells come in spots: under LINEAR and RING a spot is a position, under TABLE a cell. Spots come in chunks, each of
+// which has sums of its own, whichever block makes them. Which chunk and which warp take a spot, and in which order,
+// follows from the spot alone: a row's sums have the same bits alone, among others and in a tree of drafts.
 #pragma once
 
 #include <concepts>
@@ -19,7 +19,7 @@ using attention::after_window;
 using cuda::KvCells, cuda::KvLayout;
 
 inline constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-inline constexpr uint32_t kAtOnce = 4;  // a warp takes so many lanes together
+inline constexpr uint32_t kAtOnce = 4;  // a warp takes so many spots together
 inline constexpr uint32_t kTurn = kWarps * kAtOnce;
 inline constexpr uint32_t kTableCells = 512;     // a table, by which a block finds the step's rows, has so many
 inline constexpr uint32_t kMostTreeRows = 8192;  // a step with trees has at most so many: its path is in shared memory
@@ -27,8 +27,8 @@ inline constexpr uint32_t kMostTreeRows = 8192;  // a step with trees has at mos
 // The bound of sequences is at least 1.
 struct Args : attention::ViewArgs {
   uint32_t few_rows;            // only sequences of at most so many rows are attended to; 0: all are
-  uint32_t chunk_lanes;         // whole turns
-  uint32_t most_chunks;         // a row sees lanes of so many at most
+  uint32_t chunk_spots;         // whole turns
+  uint32_t most_chunks;         // a row sees spots of so many at most
   uint32_t splits;              // most_chunks blocks share a query head of a row, or 1 has it alone
   uint32_t first_row, end_row;  // the op is for these rows of the step
 
@@ -51,8 +51,8 @@ struct Pointers {
   float *scores, *weights;    // where the cache wants softmax weights
 };
 
-// A warp takes these lanes together: they have a cell and a position each, and the row sees some of them.
-struct Lanes {
+// A warp takes these spots together: they have a cell and a position each, and the row sees some of them.
+struct Spots {
   uint32_t cell[kAtOnce], position[kAtOnce];
   bool seen[kAtOnce];
 };
@@ -101,16 +101,16 @@ class Seen {
     return position < a_.kv.sinks ? position : position - shift();
   }
 
-  // The row sees lanes of so many chunks at most.
+  // The row sees spots of so many chunks at most.
   __device__ uint32_t chunks() const { return sink_chunks_ + later_chunks_; }
-  // Calls f(Lanes&) in each warp for its lanes of the i-th chunk of which the row sees any. f may change them. The
+  // Calls f(Spots&) in each warp for its spots of the i-th chunk of which the row sees any. f may change them. The
   // whole block calls this.
-  template <std::invocable<Lanes&> F>
+  template <std::invocable<Spots&> F>
   __device__ void each(uint32_t i, F&& f) const {
-    const uint32_t begin = (i < sink_chunks_ ? own_ / a_.chunk_lanes + i : later_ + i - sink_chunks_) * a_.chunk_lanes;
-    const Stretch chunk{begin, begin + a_.chunk_lanes};
+    const uint32_t begin = (i < sink_chunks_ ? own_ / a_.chunk_spots + i : later_ + i - sink_chunks_) * a_.chunk_spots;
+    const Stretch chunk{begin, begin + a_.chunk_spots};
     if (a_.kv.rule == TENON_POS_TABLE) return each_of_table(chunk, f);
-    const auto lane = [&](uint32_t l, uint32_t& cell, uint32_t& position) {
+    const auto spot = [&](uint32_t l, uint32_t& cell, uint32_t& position) {
       position = l;
       cell = cell_of(l);
       return true;
@@ -125,24 +125,24 @@ class Seen {
         seen = {own_, sinks_};
         if (list != nullptr) seen = old_cells(static_cast<uint32_t>(list[1 + r]), step);
       }
-      range(seen.in(chunk), lane, f);
+      range(seen.in(chunk), spot, f);
     }
   }
-  template <std::invocable<Lanes&> F>
+  template <std::invocable<Spots&> F>
   __device__ void each(F&& f) const {
     for (uint32_t i = 0; i < chunks(); ++i) each(i, f);
   }
 
  private:
-  // These are lanes [from, to).
+  // These are spots [from, to).
   struct Stretch {
     uint32_t from, to;
     __device__ Stretch in(const Stretch& other) const { return {max(from, other.from), min(to, other.to)}; }
   };
 
-  // Finds the chunks of lanes [own, sinks), and those of the later ones that are no chunks of these.
+  // Finds the chunks of spots [own, sinks), and those of the later ones that are no chunks of these.
   __device__ void find_chunks() {
-    const auto past_chunk = [&](uint32_t lane) { return (lane + a_.chunk_lanes - 1) / a_.chunk_lanes; };
+    const auto past_chunk = [&](uint32_t spot) { return (spot + a_.chunk_spots - 1) / a_.chunk_spots; };
     uint32_t from = max(own_, max(first_, sinks_)), past = a_.past(position());
     if (a_.kv.rule == TENON_POS_TABLE) {
       from = 0;
@@ -150,10 +150,10 @@ class Seen {
     } else if (chosen() != nullptr) {
       from = own_;
     } else if (sinks_ > own_) {
-      sink_chunks_ = past_chunk(sinks_) - own_ / a_.chunk_lanes;
-      from = max(from, past_chunk(sinks_) * a_.chunk_lanes);
+      sink_chunks_ = past_chunk(sinks_) - own_ / a_.chunk_spots;
+      from = max(from, past_chunk(sinks_) * a_.chunk_spots);
     }
-    later_ = from / a_.chunk_lanes;
+    later_ = from / a_.chunk_spots;
     later_chunks_ = max(past_chunk(past), later_) - later_;
   }
   __device__ uint32_t place(int32_t row) const {
@@ -194,22 +194,22 @@ class Seen {
     return (a_.window == 0 || int64_t{p} + a_.window > position_) && a_.kv.in_window(p, position_);
   }
 
-  // Takes these lanes. find(lane, cell, position) says whether the row sees a lane, and if so where.
-  template <class Find, std::invocable<Lanes&> F>
-  __device__ void range(const Stretch& lanes_of_it, const Find& find, F& f) const {
-    const auto [from, to] = lanes_of_it;
+  // Takes these spots. find(spot, cell, position) says whether the row sees a spot, and if so where.
+  template <class Find, std::invocable<Spots&> F>
+  __device__ void range(const Stretch& spots_of_it, const Find& find, F& f) const {
+    const auto [from, to] = spots_of_it;
     const uint32_t capacity = static_cast<uint32_t>(a_.kv.capacity());
     for (uint32_t at = from / kTurn * kTurn + threadIdx.x / 32 * kAtOnce; at < to; at += kTurn) {
-      Lanes lanes{};
+      Spots spots{};
       bool any = false;
 #pragma unroll
       for (uint32_t j = 0; j < kAtOnce; ++j) {
-        const uint32_t lane = at + j;
-        lanes.seen[j] =
-            lane >= from && lane < to && find(lane, lanes.cell[j], lanes.position[j]) && lanes.cell[j] < capacity;
-        any |= lanes.seen[j];
+        const uint32_t spot = at + j;
+        spots.seen[j] =
+            spot >= from && spot < to && find(spot, spots.cell[j], spots.position[j]) && spots.cell[j] < capacity;
+        any |= spots.seen[j];
       }
-      if (any) f(lanes);
+      if (any) f(spots);
     }
   }
 
@@ -219,8 +219,8 @@ class Seen {
     const int32_t* list = p_.chosen + (size_t{row_} * a_.kv.heads + head_) * (1 + a_.most_spans);
     return list[0] >= 0 ? list : nullptr;
   }
-  // Returns the old lanes of a span. A span that has lanes of the step besides is left to the range of these, which
-  // begins at `step`. Spans are whole turns, so that lanes go together as they would in another step.
+  // Returns the old spots of a span. A span that has spots of the step besides is left to the range of these, which
+  // begins at `step`. Spans are whole turns, so that spots go together as they would in another step.
   __device__ Stretch old_cells(uint32_t span, uint32_t& step) const {
     const uint32_t mixed = static_cast<uint32_t>(kv_len_) / a_.span_cells;
     if (span == mixed) step = span * a_.span_cells;
@@ -244,11 +244,11 @@ class Seen {
     __syncthreads();
     return shared_.end;
   }
-  template <std::invocable<Lanes&> F>
+  template <std::invocable<Spots&> F>
   __device__ void each_of_table(const Stretch& chunk, F& f) const {
     const uint32_t end = shared_.end;
     const KvCells cells({a_.kv, a_.kv.k, nullptr, nullptr, p_.pages}, slot_, head_);
-    const auto lane = [&](uint32_t cell, uint32_t& to, uint32_t& position) {
+    const auto spot = [&](uint32_t cell, uint32_t& to, uint32_t& position) {
       const int32_t row = shared_.row_of[cell % kTableCells], page = cells.page(cell);
       if (page < 0) return false;
       const size_t entry = a_.kv.apart() ? static_cast<size_t>(page) * a_.kv.heads + head_ : static_cast<size_t>(page);
@@ -267,7 +267,7 @@ class Seen {
         }
       });
       __syncthreads();
-      range(Stretch{from, min(end, from + kTableCells)}.in(chunk), lane, f);
+      range(Stretch{from, min(end, from + kTableCells)}.in(chunk), spot, f);
     }
   }
 
@@ -278,7 +278,7 @@ class Seen {
   uint32_t head_, row_, slot_;
   int32_t position_, base_, straight_, kv_len_;
   uint32_t own_, first_, sinks_;  // LINEAR, RING: it sees [own, sinks) and [first, position]
-  uint32_t sink_chunks_ = 0;      // chunks of [own, sinks); of the other lanes `later_chunks` from number `later` on
+  uint32_t sink_chunks_ = 0;      // chunks of [own, sinks); of the other spots `later_chunks` from number `later` on
   uint32_t later_, later_chunks_;
 };
 

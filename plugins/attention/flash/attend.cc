@@ -1,5 +1,5 @@
-// Phase 0 attends: a work item is a block of rows, a KV head and, where lanes are cut, a split of them. Phase 1 folds
-// the splits of a row together. attend.h says what a lane is and why the bits of a row depend on nothing but the row.
+// Phase 0 attends: a work item is a block of rows, a KV head and, where spots are cut, a split of them. Phase 1 folds
+// the splits of a row together. attend.h says what a spot is and why the bits of a row depend on nothing but the row.
 //
 // Invariants: splits are folded in growing order, in phase 1 as in attend_whole(); a split that no row of an item sees
 // is left out by both; partial results of one (row, head, split) are written by one work item.
@@ -89,7 +89,7 @@ void write_mean(const AttendArgs& a, const Part& part, Head at, const Softmax& s
   for (uint32_t d = 0; d < a.kv.v.dim; ++d) out[d] = sum[d] * factor;
 }
 
-// A run of rows has this place: its first row, its KV head, and the work item along the lanes.
+// A run of rows has this place: its first row, its KV head, and the work item along the spots.
 struct RunPlace {
   uint32_t row, head, item;
   // Returns the head of query i of the run.
@@ -163,13 +163,13 @@ void combine_chunk(const AttendArgs& a, const Part& part, const Step& step, uint
   if (row >= step.live() || !step.active(row)) return;
   const Partials partials(a, part.scratch());
   auto* sum = part.thread_scratch<float>();
-  const Lanes lanes = step.lanes(row, chunk % a.kv_heads);
+  const Spots spots = step.spots(row, chunk % a.kv_heads);
   for (uint32_t i = 0; i < a.group; ++i) {
     const uint32_t head = chunk % a.kv_heads * a.group + i;
     Softmax total;
     std::fill_n(sum, a.padded, 0.0f);
-    for (uint32_t split = 0; uint64_t{split} * a.split < lanes.end; ++split) {
-      if (split >= a.sink_splits) split = std::max(split, lanes.first / a.split);
+    for (uint32_t split = 0; uint64_t{split} * a.split < spots.end; ++split) {
+      if (split >= a.sink_splits) split = std::max(split, spots.first / a.split);
       fold(a, {&total, sum}, partials.at(row, head, item_of(a, split)));
     }
     write_mean(a, part, {row, head}, total, sum);

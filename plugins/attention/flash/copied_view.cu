@@ -20,14 +20,14 @@ bool decodes(const tenon_bounds& b) {
 uint64_t capacity(const tenon_kv_view& kv) {
   return uint64_t{kv.page_cells} * kv.columns;
 }
-// Returns how many lanes a copied sequence has at most, see gather.cu.
-uint64_t most_lanes(const tenon_kv_view& kv, const tenon_bounds& b) {
+// Returns how many spots a copied sequence has at most, see gather.cu.
+uint64_t most_spots(const tenon_kv_view& kv, const tenon_bounds& b) {
   if (kv.pos_rule == TENON_POS_TABLE) return capacity(kv) + rows_of_sequence(b);
   if (kv.most_spans != 0) return uint64_t{kv.most_spans} * kv.span_cells + rows_of_sequence(b);
   return decodes(b) ? uint64_t{kv.sinks} + kv.window : uint64_t{kv.window} + rows_of_sequence(b) - 1;
 }
 uint64_t pages_of(const tenon_kv_view& kv, const tenon_bounds& b) {
-  const uint64_t cells = kv.pos_rule == TENON_POS_TABLE ? capacity(kv) : most_lanes(kv, b);
+  const uint64_t cells = kv.pos_rule == TENON_POS_TABLE ? capacity(kv) : most_spots(kv, b);
   return (cells + kCopiedPage - 1) / kCopiedPage;
 }
 bool has_rows_of_ring(const tenon_kv_view& kv, const tenon_bounds& b) {
@@ -64,9 +64,9 @@ GatherArgs gather_args(const tenon_attn& a, const tenon_attn_call& call, sdk::Re
   args.pages_apart = static_cast<uint32_t>(pages_apart(kv, b));
   args.and_rows = args.pages_apart < args.columns ? 1 : 0;
   args.all_pages = static_cast<uint32_t>(all_pages(kv, b));
-  args.lanes = static_cast<uint32_t>(most_lanes(kv, b));
+  args.spots = static_cast<uint32_t>(most_spots(kv, b));
   args.turns = kv.format->rotated == 0 ? 1 : 0;
-  args.middle = args.row_apart != 0 ? 0 : static_cast<int32_t>(args.lanes / 2);
+  args.middle = args.row_apart != 0 ? 0 : static_cast<int32_t>(args.spots / 2);
   args.lists = kv.weight_rows != 0 ? 1 : 0;
   return args;
 }
@@ -162,7 +162,7 @@ bool can_copy(const tenon_attn& a, const tenon_kv_view& kv, const tenon_bounds& 
   // half of them below 0, and none beyond the last one of the rope's table.
   const bool whole = kv.window != 0 && kv.ring >= uint64_t{kv.window} + rows;
   const uint64_t indices = (kv.flags & TENON_KV_RENUMBERED) != 0 ? uint64_t{kv.sinks} + kv.window : b.kv_len;
-  const bool in_table = (most_lanes(kv, b) + 1) / 2 < indices;
+  const bool in_table = (most_spots(kv, b) + 1) / 2 < indices;
   return whole && (kv.format->rotated != 0 || decodes(b) || in_table);
 }
 
@@ -177,7 +177,7 @@ CopiedView record_copy(const tenon_attn& a, const tenon_attn_call& call, sdk::Re
     cost.read[cuda::kCostPerToken] = stored / args.sequence_rows;
     cost.written[cuda::kCostPerToken] = bytes * kHalfBytes / args.sequence_rows;
   } else {
-    const double most = kv.most_spans != 0 ? double(kv.most_spans) * kv.span_cells : args.lanes;
+    const double most = kv.most_spans != 0 ? double(kv.most_spans) * kv.span_cells : args.spots;
     v.most_tokens = std::min<double>(most, r.bounds().kv_len);
     cost.read[cuda::kCostPerRow] = v.most_tokens * stored;
     cost.written[cuda::kCostPerRow] = v.most_tokens * bytes * kHalfBytes;

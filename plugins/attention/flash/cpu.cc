@@ -1,5 +1,5 @@
 // This says how the work of an attention is cut on the CPU, and what it costs; attend.cc does the work. Splits lie at
-// fixed lanes, however much work there is, so that a row's bits do not depend on it.
+// fixed spots, however much work there is, so that a row's bits do not depend on it.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -46,18 +46,18 @@ uint32_t row_blocks(const AttendArgs& args) {
   return (args.rows + args.block_rows - 1) / args.block_rows;
 }
 
-// Cuts the work into blocks of rows, and into splits of lanes where that leaves few work items.
+// Cuts the work into blocks of rows, and into splits of spots where that leaves few work items.
 void cut(AttendArgs& args, const tenon_bounds& b, uint32_t split) {
-  const auto splits_of = [&](uint32_t lanes) { return (lanes + split - 1) / split; };
+  const auto splits_of = [&](uint32_t spots) { return (spots + split - 1) / split; };
   args.block_rows = std::clamp<uint32_t>(kBlockQueries / args.group, 1, args.rows);
   args.split = split;
   if (args.kv.rule == TENON_POS_RING) {
     args.sink_splits = splits_of(args.kv.sinks);
     args.splits = args.sink_splits + splits_of(args.kv.window + args.block_rows) + 1;
   } else {
-    const uint64_t lanes = args.kv.rule == TENON_POS_LINEAR ? b.kv_len : args.kv.capacity();
-    args.lanes = static_cast<uint32_t>(std::min(lanes, args.kv.capacity()));
-    args.sink_splits = args.splits = std::max<uint32_t>(1, splits_of(args.lanes));
+    const uint64_t spots = args.kv.rule == TENON_POS_LINEAR ? b.kv_len : args.kv.capacity();
+    args.spots = static_cast<uint32_t>(std::min(spots, args.kv.capacity()));
+    args.sink_splits = args.splits = std::max<uint32_t>(1, splits_of(args.spots));
   }
   if (row_blocks(args) * args.kv_heads >= kManyChunks || scratch_bytes(args) > kMostScratch) {
     args.sink_splits = args.splits = 1;

@@ -1,4 +1,4 @@
-// Copies what a step's rows see of a view; gather.h says what of which view. A block has some lanes of a KV head of a
+// Copies what a step's rows see of a view; gather.h says what of which view. A block has some spots of a KV head of a
 // copied sequence: it finds how many cells come before its own, finds these, and copies their keys and values, all loads
 // first. Blocks after those turn the queries, where keys are turned.
 #include <type_traits>
@@ -14,7 +14,7 @@ namespace {
 using attention::after_window;
 
 constexpr uint32_t kWarps = 4, kThreads = 32 * kWarps;
-constexpr uint32_t kLanesOfBlock = 32;    // a block copies the cells of so many lanes
+constexpr uint32_t kSpotsOfBlock = 32;    // a block copies the cells of so many spots
 constexpr uint32_t kQueriesOfBlock = 32;  // or turns so many queries
 constexpr int32_t kNoLimit = 1 << 30;     // copies are read up to a row's place, whatever came before the step
 
@@ -35,11 +35,11 @@ struct Copied {
   uint32_t first_pos, last_pos;
 };
 
-// Lanes are where cells may be that a copied sequence has; some lanes have none. Their order is that of places.
-class Lanes {
+// Spots are where cells may be that a copied sequence has; some spots have none. Their order is that of places.
+class Spots {
  public:
   // taken: a bit for each cell of a table, in shared memory. The whole block makes it together.
-  __device__ Lanes(const GatherArgs& a, const ViewPointers& p, const Copied& s, uint32_t kv_head, uint32_t* taken)
+  __device__ Spots(const GatherArgs& a, const ViewPointers& p, const Copied& s, uint32_t kv_head, uint32_t* taken)
       : a_(a), p_(p), s_(s), head_(kv_head), taken_(taken), kv_len_(static_cast<uint32_t>(p.kv_len[s.slot])) {
     if (a.kv.rule == TENON_POS_TABLE) {
       used_ = static_cast<uint32_t>(p.used[a.kv.apart() ? size_t{s.slot} * a.kv.heads + kv_head : s.slot]);
@@ -50,7 +50,7 @@ class Lanes {
       list_ = p.chosen + (size_t{s.first_row} * a.kv.heads + kv_head) * (1 + a.most_spans);
       old_ = list_[0] < 0 ? 0 : static_cast<uint32_t>(list_[0]) * a.span_cells;
       // No row of so few sees all (tenon/abi/kv_cache.h); one that did would see its newest cells.
-      if (list_[0] < 0) own_ = max(own_, after_window(s.last_pos, a.lanes));
+      if (list_[0] < 0) own_ = max(own_, after_window(s.last_pos, a.spots));
       first_ = list_[0] < 0 ? own_ : kv_len_;
       count_ = old_ + s.last_pos + 1 - first_;
     } else {
@@ -68,30 +68,30 @@ class Lanes {
   __device__ const Copied& sequence() const { return s_; }
   __device__ uint32_t head() const { return head_; }
   // Says whether there is a cell, and if so which, and its position (of a table's: none).
-  __device__ bool find(uint32_t lane, uint32_t& cell, uint32_t& position) const {
-    if (lane >= count_) return false;
-    if (a_.kv.rule == TENON_POS_TABLE) return find_in_table(lane, cell);
+  __device__ bool find(uint32_t spot, uint32_t& cell, uint32_t& position) const {
+    if (spot >= count_) return false;
+    if (a_.kv.rule == TENON_POS_TABLE) return find_in_table(spot, cell);
     if (a_.most_spans == 0) {
-      position = lane < old_ ? own_ + lane : first_ + lane - old_;
+      position = spot < old_ ? own_ + spot : first_ + spot - old_;
       cell = a_.kv.cell_of(position);
       return true;
     }
-    const bool old = lane < old_;
-    position = old ? static_cast<uint32_t>(list_[1 + lane / a_.span_cells]) * a_.span_cells + lane % a_.span_cells
-                   : first_ + lane - old_;
+    const bool old = spot < old_;
+    position = old ? static_cast<uint32_t>(list_[1 + spot / a_.span_cells]) * a_.span_cells + spot % a_.span_cells
+                   : first_ + spot - old_;
     cell = position;
     return position >= own_ && (!old || position < kv_len_);
   }
-  // Returns how many lanes before this one have cells; the whole block calls it.
-  __device__ uint32_t before(uint32_t lane) const {
-    if (a_.kv.rule == TENON_POS_RING) return lane;
+  // Returns how many spots before this one have cells; the whole block calls it.
+  __device__ uint32_t before(uint32_t spot) const {
+    if (a_.kv.rule == TENON_POS_RING) return spot;
     __shared__ uint32_t of_warp[kWarps];
     uint32_t own = 0;
     if (a_.kv.rule == TENON_POS_TABLE) {
-      for (uint32_t i = threadIdx.x; i < min(lane, used_); i += kAtOnce * kThreads) own += old_cells(i, lane);
-      if (lane > a_.kv.capacity()) own += threadIdx.x == 0 ? lane - static_cast<uint32_t>(a_.kv.capacity()) : 0;
+      for (uint32_t i = threadIdx.x; i < min(spot, used_); i += kAtOnce * kThreads) own += old_cells(i, spot);
+      if (spot > a_.kv.capacity()) own += threadIdx.x == 0 ? spot - static_cast<uint32_t>(a_.kv.capacity()) : 0;
     } else {
-      for (uint32_t i = threadIdx.x; i < lane; i += kThreads) {
+      for (uint32_t i = threadIdx.x; i < spot; i += kThreads) {
         uint32_t cell = 0, position = 0;
         own += find(i, cell, position) ? 1 : 0;
       }
@@ -121,10 +121,10 @@ class Lanes {
     __syncthreads();
   }
   // A step's row has a cell: a cache that has none for it would not have let it come.
-  __device__ bool find_in_table(uint32_t lane, uint32_t& cell) const {
+  __device__ bool find_in_table(uint32_t spot, uint32_t& cell) const {
     const auto capacity = static_cast<uint32_t>(a_.kv.capacity());
-    cell = lane < capacity ? lane : cell_of_row(s_.first_row + lane - capacity);
-    return lane < capacity ? is_old(lane, page_of(lane)) : cell < capacity;
+    cell = spot < capacity ? spot : cell_of_row(s_.first_row + spot - capacity);
+    return spot < capacity ? is_old(spot, page_of(spot)) : cell < capacity;
   }
   __device__ __forceinline__ int32_t page_of(uint32_t cell) const {
     if (cell >= used_ || (taken_[cell / 32] >> cell % 32 & 1) != 0) return -1;
@@ -159,15 +159,15 @@ class Lanes {
   uint32_t kv_len_, count_ = 0;
   uint32_t used_ = 0;    // TABLE
   const int32_t* list_;  // spans: how many, and their numbers
-  // The first `old` lanes are a ring's cells from position own on, or those of spans; the others begin at position first.
+  // The first `old` spots are a ring's cells from position own on, or those of spans; the others begin at position first.
   uint32_t own_ = 0, first_ = 0, old_ = 0;
 };
 
 // ---- copying ----------------------------------------------------------------------------------------------------------
 // A block has found cells, one after the other.
 struct Found {
-  uint32_t cell[kLanesOfBlock], position[kLanesOfBlock];
-  const void *key[kLanesOfBlock], *value[kLanesOfBlock];  // the cell's; nullptr: it has no page
+  uint32_t cell[kSpotsOfBlock], position[kSpotsOfBlock];
+  const void *key[kSpotsOfBlock], *value[kSpotsOfBlock];  // the cell's; nullptr: it has no page
   uint32_t count;
 };
 
@@ -317,20 +317,20 @@ __device__ __forceinline__ bool find_sequence(const GatherArgs& a, const ViewPoi
   return true;
 }
 
-// The cells of a block's lanes are found by its first warp, which has a lane for each; they get places from `first` on.
+// The cells of a block's spots are found by its first warp, which has a lane for each; they get places from `first` on.
 struct Finding {
-  uint32_t begin, first;  // the first lane; so many lanes before it have cells
+  uint32_t begin, first;  // the first spot; so many spots before it have cells
   const KvCells &keys, &values;
 };
-__device__ __forceinline__ void find_cells(const GatherArgs& a, const CopyPointers& to, const Lanes& lanes,
+__device__ __forceinline__ void find_cells(const GatherArgs& a, const CopyPointers& to, const Spots& spots,
                                            const Finding& finding, Found& found) {
-  static_assert(kLanesOfBlock == 32);
+  static_assert(kSpotsOfBlock == 32);
   const auto [begin, first, keys, values] = finding;
-  const uint32_t lane = begin + threadIdx.x;
-  const Copied& s = lanes.sequence();
-  const size_t line = size_t{s.number} * a.kv.heads + lanes.head();
+  const uint32_t spot = begin + threadIdx.x;
+  const Copied& s = spots.sequence();
+  const size_t line = size_t{s.number} * a.kv.heads + spots.head();
   uint32_t cell = 0, position = 0;
-  const bool seen = lanes.find(lane, cell, position);
+  const bool seen = spots.find(spot, cell, position);
   const uint32_t all = __ballot_sync(~0u, seen), at = static_cast<uint32_t>(__popc(all & ((1u << threadIdx.x) - 1)));
   if (seen) {
     found.cell[at] = cell;
@@ -338,18 +338,18 @@ __device__ __forceinline__ void find_cells(const GatherArgs& a, const CopyPointe
     found.key[at] = keys.at(cell);
     found.value[at] = values.at(cell);
     if (a.lists != 0 && first + at < a.room) to.cell_of[line * a.room + first + at] = static_cast<int32_t>(cell);
-  } else if (a.lists != 0 && lane < a.kv.capacity()) {
-    to.weights[(size_t{s.slot} * a.kv.heads + lanes.head()) * a.kv.capacity() + lane] = 0;
+  } else if (a.lists != 0 && spot < a.kv.capacity()) {
+    to.weights[(size_t{s.slot} * a.kv.heads + spots.head()) * a.kv.capacity() + spot] = 0;
   }
   const auto count = static_cast<uint32_t>(__popc(all));
   if (threadIdx.x == 0) found.count = min(count, a.room > first ? a.room - first : 0);
 }
 
-// The grid has along x chunks of lanes and then of queries, KV heads along y, copied sequences along z.
+// The grid has along x chunks of spots and then of queries, KV heads along y, copied sequences along z.
 template <class C, cuda::HalfType E, bool kEights>
 __global__ void __launch_bounds__(kThreads)
     gather_kernel(const __grid_constant__ GatherArgs a, const __grid_constant__ ViewPointers p,
-                  const __grid_constant__ CopyPointers to, uint32_t lane_chunks) {
+                  const __grid_constant__ CopyPointers to, uint32_t spot_chunks) {
   extern __shared__ uint32_t taken[];
   __shared__ Found found;
   cuda::wait();
@@ -361,20 +361,20 @@ __global__ void __launch_bounds__(kThreads)
   const bool there = find_sequence(a, p, number, s);
   if (is_first) describe(a, p, to, s, there);
   if (!there) return;
-  const Lanes lanes(a, p, s, kv_head, taken);
-  if (chunk >= lane_chunks) {  // lanes of a ring all have cells
-    return turn_queries(a, p, s, {kv_head, (chunk - lane_chunks) * kQueriesOfBlock, lanes.count(), to.queries});
+  const Spots spots(a, p, s, kv_head, taken);
+  if (chunk >= spot_chunks) {  // spots of a ring all have cells
+    return turn_queries(a, p, s, {kv_head, (chunk - spot_chunks) * kQueriesOfBlock, spots.count(), to.queries});
   }
-  const uint32_t begin = chunk * kLanesOfBlock;
-  if (begin >= lanes.count()) return;
+  const uint32_t begin = chunk * kSpotsOfBlock;
+  if (begin >= spots.count()) return;
 
-  const uint32_t first = lanes.before(begin);
+  const uint32_t first = spots.before(begin);
   const KvCells keys({a.kv, a.kv.k, p.keys, p.key_scales, p.pages}, s.slot, kv_head);
   const KvCells values({a.kv, a.kv.v, p.values, p.value_scales, p.pages}, s.slot, kv_head);
-  if (threadIdx.x < kLanesOfBlock) find_cells(a, to, lanes, {begin, first, keys, values}, found);
+  if (threadIdx.x < kSpotsOfBlock) find_cells(a, to, spots, {begin, first, keys, values}, found);
   __syncthreads();
   const uint32_t count = found.count;
-  if (begin + kLanesOfBlock >= lanes.count()) {  // it is the last chunk
+  if (begin + kSpotsOfBlock >= spots.count()) {  // it is the last chunk
     for (uint32_t i = threadIdx.x; i < s.rows; i += kThreads) {
       const auto place = static_cast<int32_t>(first + count - s.rows + i);
       to.pos[size_t{kv_head} * a.rows + s.first_row + i] = max(place, -1);
@@ -409,7 +409,7 @@ void gather(const GatherArgs& a, const cuda::Launch& l) {
                         l.ptr<uint32_t>(kCopiedLive),   l.ptr<int32_t>(kCopiedPos),    l.ptr<int32_t>(kCopiedSlot),
                         l.ptr<int32_t>(kCopiedSeqSlot), l.ptr<int32_t>(kCopiedSeqRow), l.ptr<int32_t>(kCopiedKvLen),
                         l.ptr<float>(kTurnedQueries),   l.ptr<int32_t>(kCellOf),       l.ptr<float>(kCellWeights)};
-  const uint32_t chunks = (a.lanes + kLanesOfBlock - 1) / kLanesOfBlock;
+  const uint32_t chunks = (a.spots + kSpotsOfBlock - 1) / kSpotsOfBlock;
   const uint32_t turning = a.turns != 0 ? (a.sequence_rows * a.group + kQueriesOfBlock - 1) / kQueriesOfBlock : 0;
   const size_t bits = a.kv.rule == TENON_POS_TABLE ? (a.kv.capacity() + 31) / 32 * sizeof(uint32_t) : 0;
   cuda::with_kv_codec(a.kv.k.codec, [&]<class C>(C) {

@@ -31,7 +31,7 @@ struct GatherArgs : attention::ViewArgs {
   uint32_t room, columns;  // a copied sequence has room for so many cells, in so many pages
   // Its first page comes so many after that of the sequence before it, and 1: as many more as that one's rows fill.
   uint32_t pages_apart, and_rows, all_pages;
-  uint32_t lanes;  // a sequence has so many lanes at most; some may be seen by no row
+  uint32_t spots;  // a sequence has so many spots at most; some may be seen by no row
   uint32_t turns;  // 1: keys are kept before rope, so keys and queries are turned here
   int32_t middle;  // rings in longer steps: the rope's index of a place is so much less
   uint32_t lists;  // 1: the cell of each place is noted, and the weights of the cells that nobody sees are zeros

@@ -1,4 +1,4 @@
-// These are the inner loops, a table for each instruction set. A block is 64 keys, at lanes from a multiple of 64 on.
+// These are the inner loops, a table for each instruction set. A block is 64 keys, at spots from a multiple of 64 on.
 //
 // Every sum runs in an order that depends on nothing but the row itself: scores over dimensions from first to last,
 // values over keys from first to last, the softmax's denominator over 64 lanes in one fixed tree. So a row's bits are

@@ -1,4 +1,4 @@
-// A row of a step sees lanes of its sequence's cache (attend.h); a run of rows walks the lanes in blocks of
+// A row of a step sees spots of its sequence's cache (attend.h); a run of rows walks the spots in blocks of
 // kKeys at fixed places, and every sum has one order, so that a row's bits do not depend on the rows beside
 // it. The softmax is online (Milakov and Gimelshein, arXiv:1805.02867). The naive twin is
 // AttentionHost::expected() of conformance/attention_expected.cc.
@@ -25,7 +25,7 @@ namespace {
 uint64_t bits_below(uint32_t n) {
   return n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1;
 }
-// Returns lanes [from, to) as bits of the block.
+// Returns spots [from, to) as bits of the block.
 uint64_t bits_of(uint64_t from, uint64_t to, uint32_t block) {
   if (to <= block || to <= from) return 0;
   const uint64_t above = bits_below(static_cast<uint32_t>(std::min<uint64_t>(to - block, kKeys)));
@@ -77,13 +77,13 @@ bool Step::active(uint32_t row) const {
   if (slot_[row] < 0) return false;
   if (a_.only_out_rows != 0 && !std::binary_search(out_row_, out_row_ + out_rows_, static_cast<int32_t>(row)))
     return false;
-  if (a_.lanes == 0) return true;
+  if (a_.spots == 0) return true;
   // In a chain of a linear cache a row's cell is its position.
   const bool tokens = a_.kv.rule == TENON_POS_LINEAR && a_.trees == 0;
   uint32_t cell = tokens ? position(row) : place(row, 0);
   for (uint32_t h = 1; h < a_.kv_heads && a_.kv.apart(); ++h) cell = std::max(cell, place(row, h));
-  if (cell >= a_.lanes) {
-    throw sdk::Failed("position " + std::to_string(pos_[row]) + " in a program for " + std::to_string(a_.lanes) +
+  if (cell >= a_.spots) {
+    throw sdk::Failed("position " + std::to_string(pos_[row]) + " in a program for " + std::to_string(a_.spots) +
                       (by_cell() ? " cells" : " tokens"));
   }
   return true;
@@ -100,7 +100,7 @@ bool Step::branches(uint32_t row) const {
   return false;
 }
 
-Lanes Step::lanes(uint32_t row, uint32_t head) const {
+Spots Step::spots(uint32_t row, uint32_t head) const {
   if (!by_cell()) {
     const uint32_t n = position(row), own = after_window(n, a_.window);
     const bool sinks = a_.kv.window != 0 && own < a_.kv.sinks;
@@ -152,13 +152,13 @@ uint64_t Step::in_spans(uint32_t row, uint32_t head, uint32_t block) const {
   return bits;
 }
 
-uint32_t Step::position_of(uint32_t row, uint32_t head, uint32_t lane) const {
-  if (!by_cell()) return lane;
+uint32_t Step::position_of(uint32_t row, uint32_t head, uint32_t spot) const {
+  if (!by_cell()) return spot;
   uint32_t position = UINT32_MAX;
   for_path(row, [&](uint32_t r) {
-    if (place(r, head) == lane) position = this->position(r);
+    if (place(r, head) == spot) position = this->position(r);
   });
-  return position != UINT32_MAX ? position : static_cast<uint32_t>(*table_line(row, head, lane));
+  return position != UINT32_MAX ? position : static_cast<uint32_t>(*table_line(row, head, spot));
 }
 
 Run::Run(const AttendArgs& a, const Part& part, const Step& step, const RunRows& rows)
@@ -174,10 +174,10 @@ Run::Run(const AttendArgs& a, const Part& part, const Step& step, const RunRows&
       values_(attention::value_memory(a, part), step.slot(begin_), head_) {
   const uint32_t dim = a.kv.k.dim;
   for (uint32_t row = begin_; row < rows.end; ++row) {
-    const Lanes lanes = step.lanes(row, head_);
-    sinks_ = std::max(sinks_, lanes.sinks);
-    first_ = std::min(first_, lanes.first);
-    end_ = std::max(end_, lanes.end);
+    const Spots spots = step.spots(row, head_);
+    sinks_ = std::max(sinks_, spots.sinks);
+    first_ = std::min(first_, spots.first);
+    end_ = std::max(end_, spots.end);
     const float* q = attention::query_of(a, part, row, head_ * a.group);
     float* to = w_.q + size_t{row - begin_} * a.group * dim;
     if (a.rotated == 0) {
@@ -248,10 +248,10 @@ uint64_t Run::score_block(uint32_t at, uint32_t& low, uint32_t& high) {
   return seen;
 }
 
-// Finds the cells of a block's lanes, for rows that agree about them.
+// Finds the cells of a block's spots, for rows that agree about them.
 void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
-  low_lane_ = static_cast<uint32_t>(std::countr_zero(seen));
-  end_lane_ = kKeys - static_cast<uint32_t>(std::countl_zero(seen));
+  low_spot_ = static_cast<uint32_t>(std::countr_zero(seen));
+  end_spot_ = kKeys - static_cast<uint32_t>(std::countl_zero(seen));
   const bool plain = a_.kv.rule == TENON_POS_LINEAR && branches_from_ == UINT32_MAX;
   if (branches_from_ != UINT32_MAX && at + kKeys > branches_from_) {
     const uint32_t depth = step_.position(row) + 1 - branches_from_;
@@ -260,19 +260,19 @@ void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
       if (i > 0) w_.path[--i] = step_.place(r, head_);
     });
   }
-  for (uint32_t i = low_lane_, cell = 0; i < end_lane_; ++i) {
-    const uint32_t lane = at + i;
+  for (uint32_t i = low_spot_, cell = 0; i < end_spot_; ++i) {
+    const uint32_t spot = at + i;
     if (plain) {
-      cell = lane;
+      cell = spot;
     } else if ((seen >> i & 1) != 0) {
-      cell = lane >= branches_from_ ? w_.path[lane - branches_from_] : a_.kv.cell_of(lane);
+      cell = spot >= branches_from_ ? w_.path[spot - branches_from_] : a_.kv.cell_of(spot);
     }
     cell_[i] = cell;
     key_[i] = keys_.at(cell);
     value_[i] = values_.at(cell);
   }
   if (a_.kv.k.scale == 0) return;
-  for (uint32_t i = low_lane_; i < end_lane_; ++i) {
+  for (uint32_t i = low_spot_; i < end_spot_; ++i) {
     key_scale_[i] = keys_.scale(cell_[i]);
     value_scale_[i] = values_.scale(cell_[i]);
   }
@@ -281,8 +281,8 @@ void Run::find_cells(uint32_t at, uint64_t seen, uint32_t row) {
 // Keys whose groups have zeros and steps become what they stand for: until now they are their codes - 8.
 void Run::scale_channels() const {
   const uint32_t dim = a_.kv.k.dim;
-  for (uint32_t first = low_lane_, end = 0; first < end_lane_; first = end) {
-    end = std::min(end_lane_, first + a_.kv.k.group - cell_[first] % a_.kv.k.group);
+  for (uint32_t first = low_spot_, end = 0; first < end_spot_; first = end) {
+    end = std::min(end_spot_, first + a_.kv.k.group - cell_[first] % a_.kv.k.group);
     for (uint32_t d = 0; d < dim; ++d) {
       const sdk::KvChannel channel = keys_.channel(cell_[first], d);
       const float zero = channel.decode(8);
@@ -297,7 +297,7 @@ void Run::load_turned_keys(uint32_t at, uint64_t seen, uint32_t low) {
   const void* angle[kKeys];
   const uint32_t shift = step_.shift(begin_ + low), rotated = static_cast<uint32_t>(a_.rotated);
   uint32_t index = 0;
-  for (uint32_t i = low_lane_; i < end_lane_; ++i) {
+  for (uint32_t i = low_spot_; i < end_spot_; ++i) {
     if ((seen >> i & 1) != 0) {
       uint32_t row = low;
       while ((w_.visible[row] >> i & 1) == 0) ++row;
@@ -308,8 +308,8 @@ void Run::load_turned_keys(uint32_t at, uint64_t seen, uint32_t low) {
   }
   const CachedRows angles{.codec = TENON_F32,
                           .dim = rotated,
-                          .first = low_lane_,
-                          .end = end_lane_,
+                          .first = low_spot_,
+                          .end = end_spot_,
                           .row = angle,
                           .scale = nullptr,
                           .ahead = 0};
@@ -361,8 +361,8 @@ void Run::add_values(uint32_t query, uint32_t n, uint64_t visible) {
 CachedRows Run::cached_keys() const {
   return {.codec = a_.kv.k.codec,
           .dim = a_.kv.k.dim,
-          .first = low_lane_,
-          .end = end_lane_,
+          .first = low_spot_,
+          .end = end_spot_,
           .row = key_,
           .scale = key_scale_,
           .ahead = a_.most_spans != 0 ? 0 : kKeys * keys_.stride()};
@@ -371,8 +371,8 @@ CachedRows Run::cached_keys() const {
 CachedRows Run::cached_values() const {
   return {.codec = a_.kv.v.codec,
           .dim = a_.kv.v.dim,
-          .first = low_lane_,
-          .end = end_lane_,
+          .first = low_spot_,
+          .end = end_spot_,
           .row = value_,
           .scale = value_scale_,
           .ahead = a_.most_spans != 0 ? 0 : kKeys * values_.stride()};
@@ -384,9 +384,9 @@ uint32_t Run::all_scores(uint32_t* cell, float* scores, size_t stride) {
     if (skips(at, at + kKeys)) continue;
     uint32_t low = 0, high = 1;
     for (uint64_t seen = score_block(at, low, high); seen != 0; seen &= seen - 1) {
-      const auto lane = static_cast<uint32_t>(std::countr_zero(seen));
-      cell[n] = cell_[lane];
-      for (uint32_t i = 0; i < a_.group; ++i) scores[i * stride + n] = w_.scores[size_t{i} * kKeys + lane];
+      const auto spot = static_cast<uint32_t>(std::countr_zero(seen));
+      cell[n] = cell_[spot];
+      for (uint32_t i = 0; i < a_.group; ++i) scores[i * stride + n] = w_.scores[size_t{i} * kKeys + spot];
       ++n;
     }
   }

@@ -1,5 +1,5 @@
-// This is one step as Flash reads it: which lanes its rows see, and their scores and sums, block by block. attend.h
-// says what a lane is.
+// This is one step as Flash reads it: which spots its rows see, and their scores and sums, block by block. attend.h
+// says what a spot is.
 #pragma once
 
 #include <cstdint>
@@ -26,13 +26,13 @@ struct Workspace {
   Workspace(const AttendArgs& a, void* memory);
   float *keys, *values, *angles, *q, *scores, *sum, *total, *shrink;
   Softmax *state, *total_state;
-  uint64_t* visible;  // by row: it has a bit for each of a block's lanes
+  uint64_t* visible;  // by row: it has a bit for each of a block's spots
   uint32_t* path;     // a row's ancestors in this step have these cells, from the first one to the row itself
   uint64_t bytes;
 };
 
-// A row sees nothing outside of lanes [0, sinks) and [first, end).
-struct Lanes {
+// A row sees nothing outside of spots [0, sinks) and [first, end).
+struct Spots {
   uint32_t sinks, first, end;
 };
 
@@ -57,11 +57,11 @@ class Step {
   // Says whether the rows of the row's sequence branch.
   bool branches(uint32_t row) const;
 
-  Lanes lanes(uint32_t row, uint32_t head) const;
-  // Bit i says whether the row sees lane block + i.
+  Spots spots(uint32_t row, uint32_t head) const;
+  // Bit i says whether the row sees spot block + i.
   uint64_t visible(uint32_t row, uint32_t head, uint32_t block) const;
-  // Returns the position of a lane that a row sees.
-  uint32_t position_of(uint32_t row, uint32_t head, uint32_t lane) const;
+  // Returns the position of a spot that a row sees.
+  uint32_t position_of(uint32_t row, uint32_t head, uint32_t spot) const;
   // Calls f(row) for the row and its ancestors in this step.
   template <class F>
   void for_path(uint32_t row, F&& f) const {
@@ -79,7 +79,7 @@ class Step {
                       : used_[slot_[row]]);
   }
   const int32_t* table_line(uint32_t row, uint32_t head, uint32_t cell) const;
-  // Returns the lanes of a block that the spans chosen for a row have, and those of the step.
+  // Returns the spots of a block that the spans chosen for a row have, and those of the step.
   uint64_t in_spans(uint32_t row, uint32_t head, uint32_t block) const;
 
   const AttendArgs& a_;
@@ -98,7 +98,7 @@ class Run {
 
   uint32_t first() const { return first_; }
   uint32_t end() const { return end_; }
-  // Says whether no row sees anything of lanes [from, to).
+  // Says whether no row sees anything of spots [from, to).
   bool skips(uint32_t from, uint32_t to) const { return from >= sinks_ && to <= first_; }
   uint32_t queries() const { return rows_ * a_.group; }
   const Workspace& work() const { return w_; }
@@ -129,8 +129,8 @@ class Run {
   uint32_t head_, begin_, rows_, sinks_ = 0, first_ = UINT32_MAX, end_ = 0;
   uint32_t branches_from_ = UINT32_MAX;  // from that position on, rows have cells of their own
   sdk::cpu::KvCells keys_, values_;
-  // The block at hand has these lanes, and their cells, keys and values. Lanes that nobody sees have a neighbour's.
-  uint32_t low_lane_ = 0, end_lane_ = 0;
+  // The block at hand has these spots, and their cells, keys and values. Spots that nobody sees have a neighbour's.
+  uint32_t low_spot_ = 0, end_spot_ = 0;
   uint32_t cell_[kKeys];
   const void *key_[kKeys], *value_[kKeys];
   float key_scale_[kKeys], value_scale_[kKeys];

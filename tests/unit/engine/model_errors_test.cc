@@ -32,7 +32,7 @@ class TableOnly : public Declarations {
   LayerId attention(AttentionDecl) override { return 0; }
   RowOpsId row_ops(RowOpsDecl) override { return 0; }
   uint32_t capacity() const override { return 50; }
-  ModelPart part(uint32_t all) const override { return {0, all}; }
+  LayerRange layer_range(uint32_t all) const override { return {0, all}; }
   void uses(const WeightTensor&) override {}
   void refuse(std::string what) override { ADD_FAILURE() << what; }
 };

@@ -125,7 +125,7 @@ class FillDead : public testing::Test {
     const tenon_tid last[] = {ids_.back()};
     program_ = recording_.finish(last);
     arena_.resize(program_->activation_bytes());
-    program_->link(storages_, {.activations = arena_.data()});
+    program_->bind_addresses(storages_, {.activations = arena_.data()});
   }
   static tenon_bounds bounds() {
     auto b = sdk::abi_struct<tenon_bounds>();

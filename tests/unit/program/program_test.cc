@@ -99,7 +99,7 @@ TEST_F(ProgramTest, ZeroedRegionsAreDisjoint) {
   }
   const auto program = recording_->finish({});
   std::vector<std::byte> zeroed(program->zeroed_bytes());
-  program->link(storages_, {.zeroed = zeroed.data()});
+  program->bind_addresses(storages_, {.zeroed = zeroed.data()});
   std::vector<Region> regions;
   for (size_t i = 0; i < bytes.size(); ++i) {
     const auto* begin = static_cast<const std::byte*>(program->launch(i).zeroed);
@@ -188,7 +188,7 @@ class BlockClasses : public ProgramTest {
       EXPECT_EQ(rec->emit(rec->ctx, &op), TENON_OK) << o.name;
     }
     auto program = recording_->finish({});
-    program->link(storages_, {}, nullptr, true);
+    program->bind_addresses(storages_, {}, nullptr, true);
     for (size_t i = 0; i < ops.size(); ++i) {
       EXPECT_EQ(program->launch(i).blocks, ops[i].expected) << "op " << i << ", " << ops[i].name;
     }
@@ -374,7 +374,7 @@ TEST_P(WalkerTest, EveryChunkRunsOnceAPhaseOnAnyNumberOfThreads) {
         .emit<&count>({.name = "count", .operands = operand, .chunks = {1000, 500}}, CountArgs{-1});
   }
   const auto program = recording.finish({});
-  program->link(storages, {});
+  program->bind_addresses(storages, {});
   Walker walker(GetParam(), nullptr);
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(walker.run(*program, {}).ok());
   EXPECT_EQ(std::count(values.begin(), values.begin() + 500, 20 * 50 * 3), 500);
@@ -394,7 +394,7 @@ TEST_P(WalkerTest, AFailureNamesTheOpAndEndsTheStep) {
         .emit<&count>({.name = "count", .operands = operand, .chunks = {64}}, CountArgs{fail});
   }
   const auto program = recording.finish({});
-  program->link(storages, {});
+  program->bind_addresses(storages, {});
   Walker walker(GetParam(), nullptr);
   for (int i = 0; i < 50; ++i) {
     const Status status = walker.run(*program, {});

@@ -101,7 +101,7 @@ class QueueRunnerTest : public testing::Test {
     record(recording, 2, "layers.0.attention", "attention.yours", "decode");
     record(recording, 3, "sampler", "sampler.greedy", "largest");
     program_ = recording.finish({});
-    program_->link(storages_, {}, &queue_);
+    program_->bind_addresses(storages_, {}, &queue_);
   }
   static tenon_bounds bounds() {
     auto bounds = sdk::abi_struct<tenon_bounds>();
@@ -114,7 +114,7 @@ class QueueRunnerTest : public testing::Test {
     ProgramRecording recording(bounds(), storages_, {});
     record(recording, number, "step", component, "op");
     std::unique_ptr<Program> program = recording.finish({});
-    program->link(storages_, {}, &queue_);
+    program->bind_addresses(storages_, {}, &queue_);
     return program;
   }
   void record(ProgramRecording& recording, uint64_t number, const char* path, const char* component, const char* name) {

@@ -36,15 +36,15 @@ KernelRecord kernel(const std::string& name, uint64_t start, uint64_t tag, uint3
   return {.name = name, .start = start, .end = start + 10, .stream = 7, .correlation = correlation, .tag = tag};
 }
 
-std::vector<GpuSlice> placed(std::vector<GpuSlice> slices, GpuSlice::Place place) {
-  std::erase_if(slices, [&](const GpuSlice& s) { return s.place != place; });
+std::vector<GpuSlice> placed(std::vector<GpuSlice> slices, GpuSlice::Track track) {
+  std::erase_if(slices, [&](const GpuSlice& s) { return s.track != track; });
   std::ranges::stable_sort(slices, {}, &GpuSlice::begin_ns);
   return slices;
 }
 
-std::vector<std::string> names(const std::vector<GpuSlice>& slices, GpuSlice::Place place = GpuSlice::Place::kStream) {
+std::vector<std::string> names(const std::vector<GpuSlice>& slices, GpuSlice::Track track = GpuSlice::Track::kStream) {
   std::vector<std::string> list;
-  for (const GpuSlice& s : placed(slices, place)) list.push_back(s.name);
+  for (const GpuSlice& s : placed(slices, track)) list.push_back(s.name);
   return list;
 }
 
@@ -90,7 +90,7 @@ TEST(GpuSlices, SayWhatAnOpReadsOverWhatItAdds) {
   const std::vector<ProgramRun> runs = {{program, true, {.rows = 2, .context = 30, .step = 7, .phase = "decode"}}};
   KernelRecording recording{.kernels = {kernel("a", 100, kernel_tag(0, 0), 1), kernel("b", 105, kernel_tag(0, 0), 2),
                                         kernel("c", 110, kernel_tag(0, 1), 3)}};
-  const std::vector<GpuSlice> kernels = placed(gpu_slices(recording, runs, 40), GpuSlice::Place::kStream);
+  const std::vector<GpuSlice> kernels = placed(gpu_slices(recording, runs, 40), GpuSlice::Track::kStream);
   ASSERT_EQ(kernels.size(), 3u);
   EXPECT_EQ(text_of(kernels[0], "bytes_read"), "none");
   EXPECT_EQ(text_of(kernels[1], "bytes_read"), "200");
@@ -109,9 +109,9 @@ TEST(GpuSlices, StepsAndLayersSpanTheirKernels) {
   const KernelRecording recording{.kernels = {kernel("a", 100, kernel_tag(0, 0), 1),
                                               kernel("b", 105, kernel_tag(0, 1), 2), kernel("a", 112, kernel_tag(1), 3),
                                               kernel("b", 117, kernel_tag(1), 3)}};
-  const std::vector<GpuSlice> spans = placed(gpu_slices(recording, runs), GpuSlice::Place::kLayers);
+  const std::vector<GpuSlice> spans = placed(gpu_slices(recording, runs), GpuSlice::Track::kLayers);
   ASSERT_EQ(spans.size(), 4u);
-  EXPECT_THAT(names(spans, GpuSlice::Place::kLayers), ElementsAre("decode", "layer 0", "decode", "layer 0"));
+  EXPECT_THAT(names(spans, GpuSlice::Track::kLayers), ElementsAre("decode", "layer 0", "decode", "layer 0"));
   const auto range = [&](size_t i) { return std::pair(spans[i].begin_ns, spans[i].end_ns); };
   EXPECT_EQ(range(0), std::pair(100L, 115L));
   EXPECT_EQ(range(1), std::pair(100L, 110L));
@@ -131,7 +131,7 @@ TEST(GpuSlices, AStepSaysForHowLongNothingRan) {
       .kernels = {kernel("a", 100, kernel_tag(0, 0), 1), kernel("b", 125, kernel_tag(0, 1), 2)},
       .others = {wait("Stream Sync", 130, 200), wait("Event Sync", 90, 104), wait("Event Sync", 132, 134),
                  wait("Stream Wait Event", 110, 120)}};
-  const GpuSlice step = placed(gpu_slices(recording, runs), GpuSlice::Place::kLayers).front();
+  const GpuSlice step = placed(gpu_slices(recording, runs), GpuSlice::Track::kLayers).front();
   EXPECT_EQ(text_of(step, "gpu_busy_us"), std::to_string(0.020));
   EXPECT_EQ(text_of(step, "gap_us"), std::to_string(0.015));
   EXPECT_EQ(text_of(step, "sync_wait_us"), std::to_string(0.009));

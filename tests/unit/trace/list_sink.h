@@ -35,7 +35,7 @@ class ListSink final : public Sink {
  public:
   explicit ListSink(Heard& heard) : heard_(heard) {}
 
-  void begin(const Session&) override {}
+  void begin(const TimeBase&) override {}
   void origin(OriginId, const OriginInfo& info) override { heard_.origins.push_back(info); }
   void track(uint32_t, const TrackInfo& info) override { heard_.tracks.push_back(info); }
   void event(const Event& e) override {

@@ -227,7 +227,7 @@ TEST(Recorder, HandsOnTheCaptureWhenItsLastStepEnds) {
   class Announcing final : public Sink {
    public:
     Announcing(Heard& heard, std::latch& finished) : inner_(heard), finished_(finished) {}
-    void begin(const Session& s) override { inner_.begin(s); }
+    void begin(const TimeBase& s) override { inner_.begin(s); }
     void origin(OriginId id, const OriginInfo& info) override { inner_.origin(id, info); }
     void track(uint32_t i, const TrackInfo& info) override { inner_.track(i, info); }
     void event(const Event& e) override { inner_.event(e); }

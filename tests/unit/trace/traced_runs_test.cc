@@ -68,7 +68,7 @@ TEST_F(KeptRuns, AreThoseOfTheStepsThatAreWritten) {
   std::vector<std::string> names;
   std::vector<int64_t> begins;
   for (const GpuSlice& slice : gpu_slices(recording, runs)) {
-    if (slice.place != GpuSlice::Place::kStream) continue;
+    if (slice.track != GpuSlice::Track::kStream) continue;
     names.push_back(slice.name);
     begins.push_back(slice.begin_ns);
   }

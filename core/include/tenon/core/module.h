@@ -112,9 +112,9 @@ struct AttentionDecl {
   uint32_t cache_layer = 0;  // the cache counts layers that have their own; declaring the layer sets this
 };
 
-// A part of a model may be built alone: layers that follow each other, with or without
+// A range of a model may be built alone: layers that follow each other, with or without
 // what stands before and after all layers.
-struct ModelPart {
+struct LayerRange {
   uint32_t first = 0, layers = 0;
   bool embeds = true;  // false: the rows that enter it are handed in (Pipeline::hand_in()) and not looked up by tokens
   bool head = true;    // false: the rows that leave it are what its steps give instead of logits
@@ -144,7 +144,7 @@ class Declarations {
   // Returns how many positions a sequence may have: the cache's capacity.
   virtual uint32_t capacity() const = 0;
   // Returns what is wanted of a model that has `all` layers. Throws Error(kConfig) if the configuration asks for more.
-  virtual ModelPart part(uint32_t all) const = 0;
+  virtual LayerRange layer_range(uint32_t all) const = 0;
   // Says that the model reads a tensor by itself, or does not need it, such as one of a layer that is not wanted.
   virtual void uses(const WeightTensor& tensor) = 0;
   // Tells people of something that was decided for this run and that changes what is computed:

@@ -42,7 +42,7 @@ struct PipelineOptions {
   std::function<void(uint32_t level, const std::string& message)>
       log;                                 // takes what the host and components say; see tenon_host
   std::vector<Observer> observers = {};    // the ops before products that they see run as ops of their own
-  std::optional<ModelPart> part = {};      // only this part of the model is built; without a head no step samples
+  std::optional<LayerRange> range = {};    // only this range of the model is built; without a head no step samples
   const Weights* draft_weights = nullptr;  // the draft model's, if the configuration has one; they outlive the pipeline
   bool load_sessions = false, save_sessions = false;  // sequences may begin from saved ones; they may be saved
   // Every module works on all rows of a step, as who looks at their results may expect; else what comes after the last

@@ -43,7 +43,7 @@ struct Storage {
   std::string name;
   MemoryKind kind = MemoryKind::kState;
   uint64_t bytes = 0;
-  void* address = nullptr;  // the pipeline sets it before programs are linked
+  void* address = nullptr;  // the pipeline sets it before programs bind addresses
 };
 
 // The table has all storages by their numbers, which never change. It is not thread-safe.
@@ -113,7 +113,7 @@ struct ProgramOp {
   void* self = nullptr;
 };
 
-// This is a recorded program. After ProgramRecording::finish() nothing of it changes but what link() sets.
+// This is a recorded program. After ProgramRecording::finish() nothing of it changes but what bind_addresses() sets.
 class Program {
  public:
   const tenon_bounds& bounds() const { return bounds_; }
@@ -137,7 +137,7 @@ class Program {
   };
   // Turns ids into addresses; the storages have theirs by then. `queue` is the device's, if it has queues. overlap: ops
   // that keep the overlap contract are launched before the op before them has ended.
-  void link(const StorageTable& storages, const Memory& memory, void* queue = nullptr, bool overlap = false);
+  void bind_addresses(const StorageTable& storages, const Memory& memory, void* queue = nullptr, bool overlap = false);
 
   const tenon_launch& launch(size_t op) const { return launches_[op]; }
   const Memory& memory() const { return memory_; }

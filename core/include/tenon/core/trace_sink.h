@@ -11,7 +11,7 @@
 namespace tenon::trace {
 
 // This says from when a capture's times count, and which clock its ticks come from.
-struct Session {
+struct TimeBase {
   int64_t start_realtime_ns;  // nanoseconds since the epoch; all times below count from here
   bool tsc;                   // false: ticks come from clock_gettime
 };
@@ -66,7 +66,7 @@ struct Summary {
 class Sink {
  public:
   virtual ~Sink() = default;
-  virtual void begin(const Session& session) = 0;
+  virtual void begin(const TimeBase& time_base) = 0;
   virtual void origin(OriginId id, const OriginInfo& info) = 0;
   virtual void track(uint32_t index, const TrackInfo& info) = 0;
   virtual void event(const Event& event) = 0;

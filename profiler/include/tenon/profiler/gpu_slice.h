@@ -13,20 +13,20 @@
 
 namespace tenon::profiler {
 
-// This is a slice of a trace before it has a track: `place` and `lane` say on which it goes.
+// This is a slice of a trace before it is placed: `track` and `number` say on which track it goes.
 struct GpuSlice {
-  enum class Place : uint8_t {
+  enum class Track : uint8_t {
     kStream,    // it is a stream of a device
     kWaits,     // waits for that stream
     kLayers,    // it has a device's steps, and their layers nested in them
     kCalls,     // it is a thread of the host
     kOverhead,  // it is the whole process
   };
-  Place place = Place::kStream;
+  Track track = Track::kStream;
   const char* category = "kernel";
   std::string name = {};
   uint32_t device = 0;
-  uint32_t lane = 0;  // kStream, kWaits: the stream, GpuActivity::kNoStream = all of them; kCalls: the thread's id
+  uint32_t number = 0;  // kStream, kWaits: the stream, GpuActivity::kNoStream = all of them; kCalls: the thread's id
   int64_t begin_ns = 0, end_ns = 0;  // nanoseconds since the epoch
   uint32_t correlation = 0;          // a slice of kStream shares it with the kCalls that launched it; 0 = none
   std::vector<trace::Arg> args = {};

@@ -1,8 +1,8 @@
-// A session is an engine, its trace, and what the trace says about the pipeline. The file is complete once
+// A traced engine is an engine, its trace, and what the trace says about the pipeline. The file is complete once
 // finish_trace() has returned. A trace without kernels is still a trace: why it has none stands in its metadata. The
 // recorder stops before the pipeline ends, and facts are read by the thread that writes the trace, so a mutex guards
 // them.
-#include "session.h"
+#include "traced_engine.h"
 
 #include <spdlog/spdlog.h>
 
@@ -45,7 +45,7 @@ std::vector<trace::Arg> properties_of(const tenon_device& d) {
 
 }  // namespace
 
-Session::Session(const PipelineArgs& args, EngineOptions options) {
+TracedEngine::TracedEngine(const PipelineArgs& args, EngineOptions options) {
   options.config = args.config;
   options.set = args.overrides();
   options.plugin_dirs = args.plugin_dirs;
@@ -69,7 +69,7 @@ Session::Session(const PipelineArgs& args, EngineOptions options) {
   devices_.push_back(properties_of(engine_->pipeline().device()));
 }
 
-trace::Recorder* Session::make_recorder(const PipelineConfig& config, bool replace) {
+trace::Recorder* TracedEngine::make_recorder(const PipelineConfig& config, bool replace) {
   const TraceConfig& trace = config.trace;
   if (trace.path.empty()) return nullptr;
   trace_path_ = trace.path;
@@ -108,17 +108,17 @@ trace::Recorder* Session::make_recorder(const PipelineConfig& config, bool repla
   return recorder_.get();
 }
 
-Session::~Session() {
+TracedEngine::~TracedEngine() {
   trace::Recorder* mine = recorder_.get();
   if (mine != nullptr) captured_by_signal.compare_exchange_strong(mine, nullptr);
   if (gpu_ && recorder_) static_cast<void>(recorder_->stop());  // it stops while the pipeline is there
 }
 
-std::string Session::problem() const {
+std::string TracedEngine::problem() const {
   return gpu_ ? gpu_->problem() : problem_;
 }
 
-std::vector<trace::Arg> Session::facts() {
+std::vector<trace::Arg> TracedEngine::facts() {
   const std::lock_guard lock(facts_mutex_);
   std::vector<trace::Arg> all = facts_;
   const double gbps = read_gbps_;
@@ -127,7 +127,7 @@ std::vector<trace::Arg> Session::facts() {
   return all;
 }
 
-void Session::load() {
+void TracedEngine::load() {
   const std::stop_token cancel = interruption();
   spdlog::debug("loading {}", engine_->config().model.path);
   Progress progress("loading");
@@ -146,7 +146,7 @@ void Session::load() {
   if (gpu_) gpu_->attach(engine_->pipeline(), *recorder_);
 }
 
-void Session::capture() {
+void TracedEngine::capture() {
   if (!recorder_ || engine_->config().trace.keep_steps == 0) {
     spdlog::error("no steps are kept to be traced; they are with --trace FILE --set trace.keep_steps=16");
     return;
@@ -158,7 +158,7 @@ void Session::capture() {
                trace_path_, trace_path_);
 }
 
-void Session::report_kept() const {
+void TracedEngine::report_kept() const {
   const trace::Recorder::Kept kept = recorder_->kept();
   const double slowest = static_cast<double>(kept.slowest.count()) / 1e6;
   const double limit = engine_->config().trace.slow_step_ms;
@@ -172,7 +172,7 @@ void Session::report_kept() const {
   }
 }
 
-bool Session::finish_trace() {
+bool TracedEngine::finish_trace() {
   if (!recorder_) return true;
   const Status status = recorder_->stop();
   if (!status.ok()) {

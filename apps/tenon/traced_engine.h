@@ -1,4 +1,4 @@
-// A session is an engine with the trace that its configuration asks for.
+// A traced engine is an engine with the trace that its configuration asks for.
 #pragma once
 
 #include <atomic>
@@ -13,14 +13,14 @@ namespace tenon::app {
 
 class GpuTrace;
 
-// While a session lives whose trace keeps steps, the signal USR1 asks for them. One thread at a time may use it.
-class Session {
+// While one lives whose trace keeps steps, the signal USR1 asks for them. One thread at a time may use it.
+class TracedEngine {
  public:
   // The configuration comes from `args`; `options` has what else the engine is opened with.
-  explicit Session(const PipelineArgs& args, EngineOptions options = {});
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  explicit TracedEngine(const PipelineArgs& args, EngineOptions options = {});
+  ~TracedEngine();
+  TracedEngine(const TracedEngine&) = delete;
+  TracedEngine& operator=(const TracedEngine&) = delete;
 
   Engine& engine() { return *engine_; }
   // Loads with progress on standard error; for a trace the read bandwidth is measured then. Throws Interrupted.
