@@ -271,7 +271,7 @@ TEST_F(Ahead, AStepThatNobodyWantsLeavesTheNextSequenceAlone) {
 TEST_F(Ahead, RoundsOfADraftModelAreLaunchedToo) {
   std::vector<Request> requests = {request_of(0, 40), request_of(1, 40)};
   requests[1].logprobs = true;
-  open(tiny(), {"draft.pipeline.tokens=2"});
+  open(tiny(), {"draft.pipeline.tokens=2", "scheduler.sequences=2"});
   for (const Request& r : requests) submit(r);
   int64_t ahead = 0;
   while (results_.size() < requests.size()) ahead += step();
