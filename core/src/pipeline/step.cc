@@ -7,8 +7,8 @@
 // tokens, positions, slots, out rows and masks are exactly those expected (is_ahead()). Tokens that leave here are within
 // the vocabulary. Thread: the one that calls step().
 //
-// Of a step with masks only the ops before those are launched ahead. The others follow when the step is taken: the tokens
-// before it are known by then, and its masks are made while the model's ops are under way. A step that nobody takes is
+// Only the ops before its masks are launched ahead of a step that has some. The others follow when the step is taken: the
+// tokens before it are known by then, and its masks are made while the model's ops are under way. A step that nobody takes is
 // completed without masks, before anything is enqueued that changes what its last ops work on.
 //
 // Logits that the host wants are copied before the next step is launched, which writes its own over them: the copy
@@ -86,11 +86,15 @@ Status Pipeline::Impl::launch(const StepBatch& batch) {
 Status Pipeline::Impl::run(const StepBatch& batch) {
   const Program& program = *running->program;
   const StepLoad load = load_of(batch, steps);
-  if (!running->masked) return look ? run_and_look(program, batch) : runner->run(program, load);
-  Status status = look ? Status() : runner->run_first(program, load, running->mask_op);
-  if (status.ok()) status = masks.publish(batch.mask, batch.fill_mask);
-  if (!status.ok()) return status;
-  return look ? run_and_look(program, batch) : runner->run_rest(program, load, running->mask_op);
+  const auto make_masks = [&] { return running->masked ? masks.publish(batch.mask, batch.fill_mask) : Status(); };
+  if (look) {
+    Status status = make_masks();
+    return status.ok() ? run_and_look(program, batch) : status;
+  }
+  if (!running->masked) return runner->run(program, load);
+  Status status = runner->run_first(program, load, running->mask_op);
+  if (status.ok()) status = make_masks();
+  return status.ok() ? runner->run_rest(program, load, running->mask_op) : status;
 }
 
 // Launches the program of the step after this one, without what needs its masks.

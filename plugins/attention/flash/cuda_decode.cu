@@ -1,6 +1,6 @@
 // One kernel does the attention of steps with at most sixteen rows a sequence: flash decoding (the Flash-Decoding note
-// of Dao et al., 2023). Its naive twins are exact.cuh, which computes the formula in f32, and AttentionHost::expected()
-// of conformance/attention_expected.cc, in f64.
+// of Dao et al., 2023). Its naive twins are exact.cuh, which computes the formula in f32, and
+// AttentionHost::expected() (conformance/attention_expected.cc), which does so in f64.
 //
 // A team takes one KV head, up to sixteen queries (the query heads of that KV head, for one or several rows of a
 // sequence; eight where the cache has codes) and one split of the positions (splits.cuh). It is a block, whose four

@@ -35,7 +35,7 @@ struct TellPointers {
   const int32_t* id[sdk::kLeftOfAnOp];     // nullptr: they are not looked at
 };
 constexpr uint32_t kTellUnroll = 8, kMostTellBlocks = 64, kSeenBits = 8;
-constexpr uint32_t kTellBlocks = 2048;  // of all rows: more would come, read little and go
+constexpr uint32_t kTellBlocks = 2048;  // all rows share so many at most: more would come, read little and go
 static_assert(kMostTellBlocks < 1 << kSeenBits && (1 + sdk::kLeftOfAnOp) * kSeenBits <= 64);
 
 // A thread finds these, as bits: those below kWrongBit say which processors left an entry above minus infinity.

@@ -47,6 +47,10 @@ enum class Scaling : uint32_t {
   kSixteens,
   kEights
 };
+// Says whether weights have scales in bf16 and zero points of a byte.
+constexpr bool has_zero_points(Scaling scaling) {
+  return scaling == Scaling::kZeroPoint || scaling == Scaling::kEights;
+}
 
 // This is a tensor of scales or zero points.
 struct Field {

@@ -198,8 +198,7 @@ class CpuScheme : public sdk::cpu::LinearScheme<CpuScheme<Schema, kKernelsOf>, k
       value = sdk::bf16_to_float(bits);
     }
     if (!std::isfinite(value)) throw sdk::Failed(std::string(f.name) + " of a row is not finite");
-    const bool zeros = c.scaling == Scaling::kZeroPoint || c.scaling == Scaling::kEights;
-    if (zeros && f.format == TENON_U8 && *piece >> c.bits != 0) {
+    if (has_zero_points(c.scaling) && f.format == TENON_U8 && *piece >> c.bits != 0) {
       throw sdk::Failed("a zero point of " + std::to_string(*piece) + " is no code of " + std::to_string(c.bits) +
                         " bits");
     }

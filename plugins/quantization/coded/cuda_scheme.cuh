@@ -137,7 +137,7 @@ __global__ void take_kernel(const cuda::LoadedRows rows, const DeviceCoding c, c
     const size_t at = size_t{blockIdx.x} * groups + k / c.group;
     if (c.scaling == Scaling::kGroup) s.scale = static_cast<const float*>(fields.first)[at];
     if (c.scaling == Scaling::kTwoLevel) s.code = static_cast<const uint8_t*>(fields.second)[at];
-    if (c.scaling == Scaling::kZeroPoint || c.scaling == Scaling::kEights) {
+    if (has_zero_points(c.scaling)) {
       s.scale = __bfloat162float(static_cast<const __nv_bfloat16*>(fields.first)[at]);
       s.zero = static_cast<const uint8_t*>(fields.second)[at];
     }

@@ -99,7 +99,7 @@ inline Scale put_scale(const Coding& c, Scale s, float row_scale, uint32_t i, ui
     put(to, static_cast<uint8_t>(code));
     s.scale = static_cast<float>(code) * row_scale;
   }
-  if (c.scaling == Scaling::kZeroPoint || c.scaling == Scaling::kEights) {
+  if (has_zero_points(c.scaling)) {
     put(to + sizeof(uint16_t) * i, sdk::float_to_bf16(s.scale));
     put(to + sizeof(uint16_t) * c.scales() + i, static_cast<uint8_t>(s.zero));
   }

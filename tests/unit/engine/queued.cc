@@ -67,7 +67,7 @@ class ThreadQueue : public Queue {
     changed_.wait(lock, [&] { return work_.empty(); });
   }
 
-  // What is enqueued between these two is the graph.
+  // A graph has what is enqueued between these two.
   using Graph = std::vector<std::function<void()>>;
   void begin_capture() { captures_ = true; }
   std::unique_ptr<Graph> end_capture() {

@@ -235,8 +235,8 @@ class PanelSums {
     if (releases_) Barrier::arrive_in_cluster(x_empty_ + 8 * under_way_);
   }
 
-  // As the function of warpgroup.cuh. A sum of 64 bits is one instruction, but where a lane has a quarter of all its
-  // registers for sums, ptxas spills others for it.
+  // Returns what the function of warpgroup.cuh does. A sum of 64 bits is one instruction, but with 65 to 128 rows ptxas
+  // spills registers for it.
   static __device__ __forceinline__ uint64_t described_at(uint64_t described, uint32_t bytes) {
     if constexpr (N <= 64 || Shape::kMovesRegisters) return warpgroup::described_at(described, bytes);
     const uint32_t low = static_cast<uint32_t>(described) + (bytes >> 4);

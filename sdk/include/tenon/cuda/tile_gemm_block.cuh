@@ -85,10 +85,10 @@ struct TileGemmLayout {
   static constexpr uint32_t kFirstStages = (96U << 10) / kWeightBytes;
   static constexpr uint32_t kX = (kWeightStages * kWeightBytes + 127) / 128 * 128;
   static constexpr uint32_t kBarriers = kX + kXStages * kXBytes;
-  // What is left has room for the sums of kGathered other blocks. With 16 rows the loop waits for its own instructions,
-  // of which the compiler makes more where sums are copied.
+  // The rest has room for the sums of kGathered other blocks. With 16 rows nothing is copied there: the loop waits for
+  // its own instructions, and the compiler would make more of them.
   static constexpr uint32_t kSums = (kBarriers + 16 * (kWeightStages + kXStages) + 127) / 128 * 128;
-  static constexpr uint32_t kSumsBytes = kPanelTiles * kTileRows * N * 4;  // of a block
+  static constexpr uint32_t kSumsBytes = kPanelTiles * kTileRows * N * 4;  // a block leaves so many
   static constexpr uint32_t kGathered = N > 16 && kSums < kBytes ? (kBytes - kSums) / kSumsBytes : 0;
 };
 
