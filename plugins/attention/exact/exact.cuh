@@ -12,7 +12,7 @@
 #include "../common/last_block.cuh"
 #include "../common/rotated_heads.cuh"
 #include "../common/view_operands.h"
-#include "attend_stages.cuh"
+#include "attend_phases.cuh"
 #include "seen.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
@@ -145,7 +145,7 @@ __device__ __forceinline__ HeadSums attend_to_chunk(const Query& query, uint32_t
   return join_warps(of_warps);
 }
 
-// A block is one query head of one row, or one chunk of it. The stages after the scores are those of attend_stages.cuh.
+// A block is one query head of one row, or one chunk of it. The phases after the scores are those of attend_phases.cuh.
 template <class C>
 static __global__ void __launch_bounds__(kThreads)
     attend_kernel(const __grid_constant__ Args a, const __grid_constant__ Pointers p, float* scratch,

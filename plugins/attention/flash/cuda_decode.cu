@@ -6,7 +6,7 @@
 // sequence; eight where the cache has codes) and one split of the positions (splits.cuh). It is a block, whose four
 // warps walk the split in tiles of 16 tokens, two in a turn; every warp has a ring of K and V tiles of its own, filled
 // by asynchronous copies, so the loop has no block-wide barrier. Where sequences are many, nothing is split, and each
-// warp is a team of its own, of up to eight queries. The stages:
+// warp is a team of its own, of up to eight queries. The phases:
 //
 //   prime the ring      older keys and values, before the wait if they are stable (decode_team.cuh)
 //   prepare heads       norm, rope and conversion of queries; what the step appends (decode_heads.cuh)

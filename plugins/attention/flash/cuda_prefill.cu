@@ -6,7 +6,7 @@
 // The block walks the positions in tiles of 64 or 32 keys, with two buffers for keys and two for values: while it
 // multiplies keys, the next ones come, and the same of values: by asynchronous copies or, of codecs with scales,
 // through registers, from which they go to shared memory as fp16 when the products of the tile at hand are done. A tile
-// has three stages: scores, softmax, values.
+// has three phases: scores, softmax, values.
 #include <algorithm>
 
 #include "codes.cuh"

@@ -1,4 +1,4 @@
-// cuda_decode.cu ends with these stages: what the warps of a cluster's blocks have made is folded in shared memory, and
+// cuda_decode.cu ends with these phases: what the warps of a cluster's blocks have made is folded in shared memory, and
 // what clusters have made, through scratch memory.
 //
 // The order is fixed: a row's bits do not depend on which block is done first.

@@ -1,4 +1,4 @@
-// This is the first stage of cuda_decode.cu: the team's queries become a tile (rows 16, D) in shared memory, and the
+// This is the first phase of cuda_decode.cu: the team's queries become a tile (rows 16, D) in shared memory, and the
 // step's keys and values that fall into the team's split are appended to the cache and put into the tiles of the ring.
 #pragma once
 

@@ -60,9 +60,10 @@ struct MomentsRows {
   const uint32_t* row;  // by number
   uint32_t count;
 };
-// Stages a tile of their columns, from column `column` on; zeros stand after the last row and after the last column.
-__device__ inline void stage_columns(const MomentsArgs& a, const MomentsRows& rows, uint32_t column,
-                                     float (&to)[kMomentsRows][kMomentsTile]) {
+// Copies a tile of their columns, from column `column` on, into shared memory; zeros stand after the last row and after
+// the last column.
+__device__ inline void copy_columns(const MomentsArgs& a, const MomentsRows& rows, uint32_t column,
+                                    float (&to)[kMomentsRows][kMomentsTile]) {
   for (uint32_t at = threadIdx.x; at < kMomentsRows * kMomentsTile; at += kMomentsThreads) {
     const uint32_t r = at / kMomentsTile, c = at % kMomentsTile;
     to[r][c] = r < rows.count && column + c < a.k ? rows.x[rows.row[r] * a.x_stride + column + c] : 0.0F;
@@ -85,9 +86,9 @@ static __global__ void __launch_bounds__(kMomentsThreads)
   for (uint32_t first = 0; first < live; first += kMomentsThreads) {
     const uint32_t listed = list_rows(rows, first, live, list);
     for (uint32_t n = 0; n < listed; n += kMomentsRows) {
-      const MomentsRows staged{rows.x, list.row + n, listed - n};
-      stage_columns(a, staged, i0, of_i);
-      stage_columns(a, staged, j0, of_j);
+      const MomentsRows some{rows.x, list.row + n, listed - n};
+      copy_columns(a, some, i0, of_i);
+      copy_columns(a, some, j0, of_j);
       __syncthreads();
 #pragma unroll
       for (uint32_t r = 0; r < kMomentsRows; ++r) {

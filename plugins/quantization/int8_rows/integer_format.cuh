@@ -124,16 +124,16 @@ __device__ __forceinline__ float scale_of(uint32_t largest, float least) {
 // All threads of the block call it, each warp with its share; the scale is the row's, which
 // every warp has to know before it rounds.
 template <IntegerRows F, RowSink Sink>
-__device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
+__device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* memory, const Sink& sink) {
   using Schema = typename F::Schema;
   const OwnOctets<F> own(s.segments, warp);
   ShareSums found;
-  uint32_t largest = detail::stage_x(detail::Share<F>{s, own, stage}, found.square);
+  uint32_t largest = detail::keep_x(detail::Share<F>{s, own, memory}, found.square);
   if constexpr (Schema::kOutlier < int8_rows::kNoOutliers) {
     largest = 0;
     for (uint32_t i = lane_id(); i < own.count(); i += 32) {
       float v[8];
-      detail::get_octet<F>(stage, own[i], v);
+      detail::get_octet<F>(memory, own[i], v);
       for (const float f : v) {
         const bool out = int8_rows::is_outlier<Schema>(f) && isfinite(f);
         largest = max(largest, out ? 0 : __float_as_uint(f) & 0x7fffffff);
@@ -150,7 +150,7 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
     uint2 codes{};
     if (i < own.count()) {
       float v[8];
-      detail::get_octet<F>(stage, own[i], v);
+      detail::get_octet<F>(memory, own[i], v);
       codes = {detail::four_codes<Schema>({v[0], v[1], v[2], v[3]}, inverse),
                detail::four_codes<Schema>({v[4], v[5], v[6], v[7]}, inverse)};
     }

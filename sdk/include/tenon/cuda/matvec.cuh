@@ -4,7 +4,7 @@
 //
 // A block has an equal share of the tiles and takes them kTiles at a time: a tile pair, or one tile
 // where shared memory is short. Of a pair, segment s along K belongs to warp s % 16, which
-// multiplies that segment of both tiles. The stages:
+// multiplies that segment of both tiles. The phases:
 //
 //   prime       each warp fills its ring with weights, before the wait: they do not depend on the step
 //   prepare x   each warp prepares the k that it will multiply (row_prologue.cuh)
@@ -27,15 +27,15 @@
 #include <algorithm>
 
 #include "tenon/cuda/block_size.h"
-#include "tenon/cuda/matvec_stages.cuh"
+#include "tenon/cuda/matvec_phases.cuh"
 #include "tenon/cuda/op.h"
 #include "tenon/cuda/overlap.cuh"
 #include "tenon/cuda/warp.cuh"
 
 namespace tenon::cuda {
 
-// More than 4 rows take the registers of two blocks. The stages are those of
-// matvec_stages.cuh; the inner loop stands here.
+// More than 4 rows take the registers of two blocks. The phases are those of
+// matvec_phases.cuh; the inner loop stands here.
 template <PackedFormat F, uint32_t kVariantCode>
 __global__ void __launch_bounds__(kMatvecThreads, detail::MatvecVariant::of(kVariantCode).row_blocks == 1 ? 2 : 1)
     matvec_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
@@ -48,9 +48,9 @@ __global__ void __launch_bounds__(kMatvecThreads, detail::MatvecVariant::of(kVar
   const detail::MatvecBlock<S> block(a, p, memory);
   typename S::Feed feed = block.make_feed();
   if constexpr (!S::kRouted) feed.prime(p.weights, a.stages);
-  uint8_t* const stage = memory + block.at.x;
+  uint8_t* const x_memory = memory + block.at.x;
   const RowSource source = block.x_source();
-  detail::stage_constants<S>(block, source, stage);
+  detail::keep_constants<S>(block, source, x_memory);
   wait();
 
   // ---- choose the matrices ----
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kMatvecThreads, detail::MatvecVariant::of(kVar
   ShareSums share;
   const PreparedRows<F> rows(a.k, S::kRowBlocks, S::kPaired);
   const uint8_t* prepared = S::kRouted && !S::kShared ? p.prepared + blockIdx.y * rows.bytes() : p.prepared;
-  typename S::X x = detail::prepare_x<S>(block, {source, stage, prepared, rows}, share);
+  typename S::X x = detail::prepare_x<S>(block, {source, x_memory, prepared, rows}, share);
   const detail::LiveOutputs<S> outputs{block_rows, block.last, min(*p.live, a.rows)};
   float factor = 1;  // the norm's, for the thread's output
   uint32_t pair = 0;
@@ -101,12 +101,12 @@ __global__ void __launch_bounds__(kMatvecThreads, detail::MatvecVariant::of(kVar
 template <PackedFormat F, int kRowBlocks, bool kRouted = false, bool kPaired = true>
 __global__ void __launch_bounds__(kMatvecThreads)
     prepare_rows_kernel(const __grid_constant__ MatvecArgs a, const __grid_constant__ MatvecPointers p) {
-  extern __shared__ __align__(128) uint8_t stage[];
+  extern __shared__ __align__(128) uint8_t memory[];
   __shared__ float squares[kMatvecWarps];
   const PreparedRows<F> rows(a.k, kRowBlocks, kPaired);
   const uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
   RowSource source{p.x + row * a.x_stride, p.norm, a.k, segments_of<F>(a.k)};
-  if (p.norm != nullptr) stage_norm<F>(source, warp, stage);
+  if (p.norm != nullptr) keep_norm<F>(source, warp, memory);
   wait();
 
   uint8_t* prepared = p.prepared;
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
     prepared += blockIdx.y * rows.bytes();
   }
   ShareSums share =
-      prepare_share<F>(source, warp, stage, detail::PreparedRowSink<F, kRowBlocks, kPaired>{prepared, rows, row});
+      prepare_share<F>(source, warp, memory, detail::PreparedRowSink<F, kRowBlocks, kPaired>{prepared, rows, row});
   share.total = warp_sum(share.total);
   share.square = warp_sum(share.square);
   if (lane_id() == 0) {

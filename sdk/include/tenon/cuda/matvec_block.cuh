@@ -130,25 +130,25 @@ namespace detail {
 template <PackedFormat F>
 struct SharedRowSink {
   static constexpr bool kPaired = true;
-  uint8_t* stage;
+  uint8_t* memory;
   float* sums;
   __device__ __forceinline__ void put_octet(uint32_t octet, const uint4& high, const uint4& low) const {
-    auto* to = reinterpret_cast<uint4*>(stage + StagedOctet<F>::offset(octet));
+    auto* to = reinterpret_cast<uint4*>(memory + OctetPlace<F>::offset(octet));
     to[0] = high;
-    to[StagedOctet<F>::kGap / 16] = low;
+    to[OctetPlace<F>::kGap / 16] = low;
   }
   __device__ __forceinline__ void put_codes(uint32_t octet, uint2 codes) const {
-    *reinterpret_cast<uint2*>(stage + octet / 8 * 256 + octet % 8 * 8) = codes;
+    *reinterpret_cast<uint2*>(memory + octet / 8 * 256 + octet % 8 * 8) = codes;
   }
   __device__ __forceinline__ void put_sum(uint32_t group, float sum) const { sums[group] = sum; }
 };
 // A warp's share of the one row goes there as digits, in the order of SharedDigits.
 template <PackedFormat F>
 struct SharedDigitSink {
-  uint8_t* stage;
+  uint8_t* memory;
   float* sums;
   __device__ __forceinline__ void put_digit(uint32_t octet, uint32_t digit, uint2 quartets) const {
-    auto* to = reinterpret_cast<uint32_t*>(stage + octet / 8 * 256 + digit * 64 + octet % 4 * 16 + octet / 4 % 2 * 4);
+    auto* to = reinterpret_cast<uint32_t*>(memory + octet / 8 * 256 + digit * 64 + octet % 4 * 16 + octet / 4 % 2 * 4);
     to[0] = quartets.x;
     to[2] = quartets.y;
   }

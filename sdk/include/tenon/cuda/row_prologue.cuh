@@ -27,7 +27,7 @@ struct RowSource {
 // This is where an octet lies in shared memory. Each 32 k have first their high parts, then their low ones. Formats
 // that multiply in f32 keep the natural order.
 template <PackedFormat F>
-struct StagedOctet {
+struct OctetPlace {
   static constexpr bool kSplit = !std::is_void_v<typename F::Half>;
   static constexpr uint32_t kGap = kSplit ? 64 : 16;  // bytes from its first 16 to its last 16
   static __device__ uint32_t offset(uint32_t octet) { return kSplit ? octet / 4 * 128 + octet % 4 * 16 : octet * 32; }
@@ -102,36 +102,36 @@ __device__ inline void load_octet(const float* p, uint32_t k, uint32_t n, float 
 
 // Stores an octet's 8 floats where it belongs in shared memory.
 template <PackedFormat F>
-__device__ inline void put_octet(uint8_t* stage, uint32_t octet, const float (&v)[8]) {
-  auto* to = reinterpret_cast<float4*>(stage + StagedOctet<F>::offset(octet));
+__device__ inline void put_octet(uint8_t* memory, uint32_t octet, const float (&v)[8]) {
+  auto* to = reinterpret_cast<float4*>(memory + OctetPlace<F>::offset(octet));
   to[0] = {v[0], v[1], v[2], v[3]};
-  to[StagedOctet<F>::kGap / 16] = {v[4], v[5], v[6], v[7]};
+  to[OctetPlace<F>::kGap / 16] = {v[4], v[5], v[6], v[7]};
 }
 template <PackedFormat F>
-__device__ inline void get_octet(const uint8_t* stage, uint32_t octet, float (&v)[8]) {
-  const auto* from = reinterpret_cast<const float4*>(stage + StagedOctet<F>::offset(octet));
-  const float4 first = from[0], last = from[StagedOctet<F>::kGap / 16];
+__device__ inline void get_octet(const uint8_t* memory, uint32_t octet, float (&v)[8]) {
+  const auto* from = reinterpret_cast<const float4*>(memory + OctetPlace<F>::offset(octet));
+  const float4 first = from[0], last = from[OctetPlace<F>::kGap / 16];
   unpack_octet(first, last, v);
 }
 
-// Reads the 8 floats that put_staged() splits and stores at the offset of this
+// Reads the 8 floats that put_octet() splits and stores at the offset of this
 // octet. Most formats read the octet itself.
 //
 // A format that is kSparse reads in another order, since sparse tensor cores want each four k with two lanes. Of the
 // four lanes that have 32 k, lanes 2h and 2h + 1 (h = 0, 1) share the octets h and h + 2: lane 2h reads the first two
 // of each four k, lane 2h + 1 the last two.
 template <PackedFormat F>
-__device__ __forceinline__ void get_fragment(const uint8_t* stage, uint32_t octet, float (&v)[8]) {
+__device__ __forceinline__ void get_fragment(const uint8_t* memory, uint32_t octet, float (&v)[8]) {
   if constexpr (kSparse<F>) {
-    const uint8_t* from = stage + octet / 4 * 128 + octet / 2 % 2 * 16 + octet % 2 * 8;
+    const uint8_t* from = memory + octet / 4 * 128 + octet / 2 % 2 * 16 + octet % 2 * 8;
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {  // the octet h or h + 2, its first or its last four
-      const auto pair = *reinterpret_cast<const float2*>(from + i % 2 * 32 + i / 2 * StagedOctet<F>::kGap);
+      const auto pair = *reinterpret_cast<const float2*>(from + i % 2 * 32 + i / 2 * OctetPlace<F>::kGap);
       v[2 * i] = pair.x;
       v[2 * i + 1] = pair.y;
     }
   } else {
-    get_octet<F>(stage, octet, v);
+    get_octet<F>(memory, octet, v);
   }
 }
 
@@ -162,27 +162,27 @@ struct ShareSums {
 
 // Before the wait: brings the norm's weights to where the warp will want them.
 template <PackedFormat F>
-__device__ void stage_norm(const RowSource& s, uint32_t warp, uint8_t* stage) {
+__device__ void keep_norm(const RowSource& s, uint32_t warp, uint8_t* memory) {
   const OwnOctets<F> own(s.segments, warp);
   for (uint32_t i = lane_id(); i < own.count(); i += 32) {
     float v[8];
     detail::load_octet(s.norm, 8 * own[i], s.k, v);
-    detail::put_octet<F>(stage, own[i], v);
+    detail::put_octet<F>(memory, own[i], v);
   }
 }
 
 namespace detail {
 
 // A lane holds so many octets of a share in registers where the share has no more: of K up to 16384. Else they are
-// staged.
+// kept there.
 inline constexpr uint32_t kHeldOctets = 4;
 
-// This is a warp's share of a row. `stage` is its memory; the norm's weights lie there first.
+// This is a warp's share of a row. `memory` is its memory; the norm's weights lie there first.
 template <PackedFormat F>
 struct Share {
   const RowSource& row;
   const OwnOctets<F>& own;
-  uint8_t* stage;
+  uint8_t* memory;
 };
 
 // Loads octets of the share from `begin` on, 32 apart, times the norm's weights. Adds to the lane's sum of squares;
@@ -202,7 +202,7 @@ __device__ __forceinline__ uint32_t load_octets(const Share<F>& share, uint32_t 
     if (begin + 32 * u >= own.count()) break;
     if (s.norm != nullptr) {
       float weight[8];
-      get_octet<F>(share.stage, own[begin + 32 * u], weight);
+      get_octet<F>(share.memory, own[begin + 32 * u], weight);
 #pragma unroll
       for (int i = 0; i < 8; ++i) {
         square = fmaf(v[u][i], v[u][i], square);
@@ -214,9 +214,9 @@ __device__ __forceinline__ uint32_t load_octets(const Share<F>& share, uint32_t 
   }
   return largest;
 }
-// Does the same with all of the share, and stages it in the place of the norm's weights.
+// Does the same with all of the share, and keeps it in the place of the norm's weights.
 template <PackedFormat F>
-__device__ __forceinline__ uint32_t stage_x(const Share<F>& share, float& square) {
+__device__ __forceinline__ uint32_t keep_x(const Share<F>& share, float& square) {
   const OwnOctets<F>& own = share.own;
   constexpr uint32_t kAtOnce = 3;
   uint32_t largest = 0;
@@ -225,7 +225,7 @@ __device__ __forceinline__ uint32_t stage_x(const Share<F>& share, float& square
     largest = max(largest, load_octets(share, begin, v, square));
 #pragma unroll
     for (uint32_t u = 0; u < kAtOnce; ++u) {
-      if (begin + 32 * u < own.count()) put_octet<F>(share.stage, own[begin + 32 * u], v[u]);
+      if (begin + 32 * u < own.count()) put_octet<F>(share.memory, own[begin + 32 * u], v[u]);
     }
   }
   return largest;
@@ -251,7 +251,7 @@ __device__ __forceinline__ float put_split(const OwnOctets<F>& own, uint32_t i, 
   float sum = 0;
   if (i < own.count()) {
     uint4 high, low;
-    if constexpr (StagedOctet<F>::kSplit) {
+    if constexpr (OctetPlace<F>::kSplit) {
 #pragma unroll
       for (float& f : v) f *= scale;
       sum = split<F, Sink::kPaired>(v, high, low);
@@ -319,14 +319,14 @@ __device__ __forceinline__ float scale_of(uint32_t largest, ShareSums& found) {
 
 }  // namespace detail
 
-// After the wait and, if there is a norm, after stage_norm(): prepares the warp's share of a row. `stage` is in shared
-// memory, 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in stage, and digits to
+// After the wait and, if there is a norm, after keep_norm(): prepares the warp's share of a row. `memory` is in shared
+// memory, 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in `memory`, and digits to
 // those of the eight octets of the same 64 k. Digits of a share with a number that is not finite give results that are
 // not.
 template <PackedFormat F, ShareSink Sink>
-__device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* stage, const Sink& sink) {
+__device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* memory, const Sink& sink) {
   const OwnOctets<F> own(s.segments, warp);
-  const detail::Share<F> share{s, own, stage};
+  const detail::Share<F> share{s, own, memory};
   ShareSums found;
   const auto put = [&](uint32_t i, float(&v)[8], float scale) {
     if constexpr (DigitSink<Sink>) {
@@ -344,13 +344,13 @@ __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* s
       if (32 * h < own.count()) put(32 * h + lane_id(), v[h], scale);
     }
   } else {
-    const uint32_t largest = detail::stage_x(share, found.square);
+    const uint32_t largest = detail::keep_x(share, found.square);
     const float scale = detail::scale_of<F, Sink>(largest, found);
-    __syncwarp();  // a fragment has what other lanes staged
+    __syncwarp();  // a fragment has what other lanes have put there
     for (uint32_t begin = 0; begin < own.count(); begin += 32) {
       const uint32_t i = begin + lane_id();
       float v[8];
-      if (i < own.count()) detail::get_fragment<F>(stage, own[i], v);
+      if (i < own.count()) detail::get_fragment<F>(memory, own[i], v);
       __syncwarp();  // all have got what lies where they put
       put(i, v, scale);
     }

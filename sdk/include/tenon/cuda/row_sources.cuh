@@ -53,13 +53,13 @@ class SharedRow {
  public:
   static constexpr int kRows = 1;
   static constexpr bool kSpreads = F::kSpread > 1, kPaired = true;
-  __device__ SharedRow(const uint8_t* stage, const float* sums) : stage_(stage), sums_(sums) {
+  __device__ SharedRow(const uint8_t* memory, const float* sums) : memory_(memory), sums_(sums) {
     for (uint4& f : held_) f = {0, 0, 0, 0};
   }
   __device__ __forceinline__ void seek(uint32_t segment) {
     segment_ = segment;
     if constexpr (kHeld != 0) {
-      const uint32_t from = shared_address(stage_) + octet_offset(segment * F::kBlocks);
+      const uint32_t from = shared_address(memory_) + octet_offset(segment * F::kBlocks);
 #pragma unroll
       for (uint32_t b = 0; b < kHeld; ++b) {
         // The other lanes' zeros stay where they are.
@@ -71,7 +71,7 @@ class SharedRow {
     if constexpr (kHeld != 0) return held_[block];
     uint4 v{};
     if (lane_id() / 8 == owner(block)) {
-      v = *reinterpret_cast<const uint4*>(stage_ + octet_offset(segment_ * F::kBlocks + block));
+      v = *reinterpret_cast<const uint4*>(memory_ + octet_offset(segment_ * F::kBlocks + block));
     }
     return v;
   }
@@ -79,7 +79,7 @@ class SharedRow {
     return sums_[segment_ * (F::kSegmentK / kGroupDivisor<F>)+group];
   }
   __device__ __forceinline__ float2 pair(int, uint32_t k) const {
-    return *reinterpret_cast<const float2*>(stage_ + (segment_ * F::kSegmentK + k) * 4);
+    return *reinterpret_cast<const float2*>(memory_ + (segment_ * F::kSegmentK + k) * 4);
   }
 
  private:
@@ -98,7 +98,7 @@ class SharedRow {
     }
   }
 
-  const uint8_t* stage_;
+  const uint8_t* memory_;
   const float* sums_;  // by group
   uint32_t segment_ = 0;
   uint4 held_[kHeld + !kHeld];  // by block of 32 k; at least one, which is never read
@@ -110,12 +110,12 @@ template <PackedFormat F>
 class SharedDigits {
  public:
   static constexpr int kRows = 1;
-  __device__ SharedDigits(const uint8_t* stage, const float* sums) : stage_(stage), sums_(sums) {
+  __device__ SharedDigits(const uint8_t* memory, const float* sums) : memory_(memory), sums_(sums) {
     for (uint4& f : held_) f = {0, 0, 0, 0};
   }
   __device__ __forceinline__ void seek(uint32_t segment) {
     segment_ = segment;
-    const uint32_t from = shared_address(stage_) + segment * (kBundles * 256) + lane_id() % 16 * 16;
+    const uint32_t from = shared_address(memory_) + segment * (kBundles * 256) + lane_id() % 16 * 16;
 #pragma unroll
     for (uint32_t b = 0; b < kBundles; ++b) {
       // The other lanes' zeros stay where they are.
@@ -135,7 +135,7 @@ class SharedDigits {
   // Returns the lane / 16 that holds 64 k.
   static __device__ __forceinline__ uint32_t owner(uint32_t bundle) { return bundle * 64 / F::kGroup % F::kSpread; }
 
-  const uint8_t* stage_;
+  const uint8_t* memory_;
   const float* sums_;  // by group
   uint32_t segment_ = 0;
   uint4 held_[kBundles];

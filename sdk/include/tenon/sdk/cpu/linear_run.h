@@ -1,7 +1,7 @@
 // The op of a product (linear.h) runs so.
 //
 // Phase 0, where the product has two: every thread prepares its rows of x (prepared_rows.h). Last phase: a chunk is
-// some columns of y, for all live rows. It runs in these stages:
+// some columns of y, for all live rows. It runs in these phases:
 //
 //   1. find_chunk      which rows of which matrix the columns are
 //   2. columns()       groups of columns that fit the thread's scratch; of a routed site one expert after the other

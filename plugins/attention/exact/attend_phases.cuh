@@ -1,4 +1,4 @@
-// The stages of attend_kernel (exact.cuh) after a warp has the scores of some cells, in their order:
+// The phases of attend_kernel (exact.cuh) after a warp has the scores of some cells, in their order:
 // weigh, add values, leave the warp's sums, join the warps, fold the chunks, write. All are inlined; the
 // machine code is that of one function, and it depends on where the kernel has its variables, so these
 // are handed over as structs of references.

@@ -1,4 +1,4 @@
-// These are matvec_kernel's stages in order, as matvec.cuh describes them; its inner loop stands in the kernel. All are
+// These are matvec_kernel's phases in order, as matvec.cuh describes them; its inner loop stands in the kernel. All are
 // inlined, since the variables that they share live in registers: the machine code is that of one function. It depends
 // even on the order in which the kernel computes variables: compare a change by its counts (tests/speed/kernels.csv).
 #pragma once
@@ -62,7 +62,7 @@ struct MatvecShape {
   using Sums = float[kTiles][kRowBlocks][kSumsOf<F, X>];
 };
 
-// Every stage of a block knows these.
+// Every phase of a block knows these.
 template <class S>
 struct MatvecBlock {
   const MatvecArgs& a;
@@ -140,9 +140,9 @@ class PairPlaces {
 // Before the wait: brings the norm's weights, (k) f32, to where x will be prepared, makes barriers and the format's
 // table.
 template <class S>
-__device__ __forceinline__ void stage_constants(const MatvecBlock<S>& b, const RowSource& source, uint8_t* stage) {
+__device__ __forceinline__ void keep_constants(const MatvecBlock<S>& b, const RowSource& source, uint8_t* x_memory) {
   using F = typename S::Format;
-  if (S::kShared && b.p.norm != nullptr) stage_norm<F>(source, b.warp, stage);
+  if (S::kShared && b.p.norm != nullptr) keep_norm<F>(source, b.warp, x_memory);
   if (threadIdx.x == 0) PairPlaces<S>(b).init();
   if constexpr (kMakesTable<F> && !kSparse<F> && !S::kDigits) {
     make_table<F>();
@@ -182,7 +182,7 @@ __device__ __forceinline__ bool choose_matrices(const MatvecBlock<S>& b, const t
 template <class S>
 struct XToPrepare {
   const RowSource& source;
-  uint8_t* stage;           // (1, k), in shared memory
+  uint8_t* memory;          // (1, k), in shared memory
   const uint8_t* prepared;  // (kRows, k) in device memory, as `rows` says
   const PreparedRows<typename S::Format>& rows;
 };
@@ -193,8 +193,8 @@ __device__ __forceinline__ typename S::X prepare_x(const MatvecBlock<S>& b, cons
   using F = typename S::Format;
   if constexpr (S::kShared) {
     auto* sums = reinterpret_cast<float*>(b.memory + b.at.sums);  // [group]
-    share = prepare_share<F>(x.source, b.warp, x.stage, typename S::Row::Sink{x.stage, sums});
-    return typename S::X(x.stage, sums);
+    share = prepare_share<F>(x.source, b.warp, x.memory, typename S::Row::Sink{x.memory, sums});
+    return typename S::X(x.memory, sums);
   } else {
     return typename S::X(x.prepared, x.rows);
   }
