@@ -37,8 +37,10 @@ class Search {
   std::vector<Folding> run() {
     add_norms();
     for (const RecordedTensor& tensor : recorded_step(*model_.model())) {
+      if (tensor.read_otherwise || tensor.takers.empty()) continue;
+      add_experts(tensor);
       std::optional<Folding> found = producer_of(tensor.maker);
-      if (!found || tensor.read_otherwise || tensor.takers.empty()) continue;
+      if (!found) continue;
       const auto takes = [&](LinearId id) { return model_.linears()[id].before.empty() && add_consumer(id, *found); };
       const auto take = [&](const RecordedModule& taker) { return std::ranges::all_of(products_of(taker), takes); };
       if (std::ranges::all_of(tensor.takers, take)) found_.push_back(std::move(*found));
@@ -71,6 +73,27 @@ class Search {
     folding.layer = decl.layer;
     folding.consumers.push_back(decl.matrix.name);
     return true;
+  }
+
+  // Adds the rows of `up` and the columns of `down` of each expert, where the rows of `up` pass through a gate alone.
+  void add_experts(const RecordedTensor& tensor) {
+    const RecordedModule& taker = tensor.takers.front();
+    if (tensor.maker.kind != RecordedModule::kJoined || tensor.takers.size() > 1) return;
+    if (taker.kind != RecordedModule::kLinear) return;
+    const JoinedDecl& joined = model_.joined_linears()[tensor.maker.number];
+    const LinearDecl &up = model_.linears()[joined.linears.back()], &down = model_.linears()[taker.number];
+    if (!has_gate_alone(joined) || !up.after.empty() || !down.before.empty()) return;
+    if (up.experts.size() != down.experts.size() || up.matrix.rows != down.columns) return;
+    for (size_t e = 0; e < down.experts.size(); ++e) {
+      Folding& folding = found_.emplace_back();
+      folding.layer = down.layer;
+      folding.consumers = {down.experts[e].name};
+      folding.producer = up.experts[e].name;
+      set_sources(folding, down.columns);
+    }
+  }
+  static bool has_gate_alone(const JoinedDecl& joined) {
+    return joined.linears.size() == 2 && joined.after.size() == 1 && is_gate(joined.after.front());
   }
 
   // Adds elements of the vectors of an op. False: they are not one tensor each.
@@ -153,7 +176,7 @@ class Search {
     }
     if (module.kind == RecordedModule::kJoined) {
       const JoinedDecl& joined = model_.joined_linears()[module.number];
-      if (joined.linears.size() != 2 || joined.after.size() != 1 || !is_gate(joined.after.front())) return {};
+      if (!has_gate_alone(joined)) return {};
       const LinearDecl& up = model_.linears()[joined.linears.back()];
       set_sources(folding, up.matrix.rows);
       if (!set_producer(joined.linears.back(), 0, up.after.size(), folding)) return {};

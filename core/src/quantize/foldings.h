@@ -32,8 +32,9 @@ struct Folding {
 // Finds out of a model's declarations, and of the step that it records, where scaling is exact:
 //   - a norm whose result goes into products and nowhere else: its weight and bias;
 //   - attention whose result goes into one product: the rows of V and its bias, one row for all heads that share it;
-//   - a gate that multiplies by one half of its columns (silu_mul, gelu_mul): the rows of that half and their bias.
-// Products of experts, and whatever the ops between make something else of, are left out.
+//   - a gate that multiplies by one half of its columns (silu_mul, gelu_mul): the rows of that half and their bias, or
+//     each expert's rows of `up`, which have none.
+// Other products of experts, and whatever the ops between make something else of, are left out.
 std::vector<Folding> foldings_of(const ModelListing& model);
 
 }  // namespace tenon

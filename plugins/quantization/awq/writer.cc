@@ -13,7 +13,7 @@ namespace tenon::awq {
 namespace {
 
 enum Written : uint32_t { kWeights, kZeros, kScales };  // describe() has this order
-constexpr double kLeastRows = 4;  // ranges that are cut by fewer rows of x lose more of the others than they spare
+constexpr double kLeastRows = 4;  // what is fitted to fewer rows of x loses more of the others than it spares
 
 // Puts the codes of a line, a column of the matrix or a group, into its words. code(row) gives them.
 template <class Code>
@@ -96,7 +96,7 @@ void Writer::encode(const tenon_linear& s, const tenon_encode& e) const {
 void Writer::column_factors(const tenon_linear& s, const tenon_column_factors& c) const {
   const auto k = static_cast<uint32_t>(s.in_dim);
   const calibrated::Moments moments(c.observed, k);
-  if (!scale_ || moments.rows() == 0) return;
+  if (!scale_ || moments.rows() < kLeastRows) return;
   calibrated::Workers workers(threads_);
   const std::vector<float> factors = searched_factors({{c.data, s.n_mats}, {s.out_dim, s.n_mats}, k, moments}, c.tied,
                                                       rounding(s.in_dim), calibrated::products(isa_), workers);
