@@ -245,8 +245,13 @@ TEST_P(ManyRows, PassThroughANormTiled) {
             ASSERT_NEAR(beside[i], plain[i], rounding * (1 + (rows == 16 ? largest : std::abs(plain[i]))))
                 << "element " << i;
           }
+          // A row that the product makes more than two million times as large as its addend may reach f16's largest number.
+          std::vector<bool> fits(live, true);
+          for (size_t i = 0; i < live * static_cast<size_t>(width); ++i) {
+            if (std::abs(plain[i]) > 0x1p21F * Site::size_of_addend(i / width)) fits[i / width] = false;
+          }
           for (size_t i = 0; i < live * columns; ++i) {
-            if (!is_number(i / columns, got[i])) continue;
+            if (!is_number(i / columns, got[i]) || !fits[i / columns]) continue;
             ASSERT_NEAR(got[i], want[i], static_cast<float>(many_rows_tolerance()) * most)
                 << "row " << i / columns << ", column " << i % columns;
           }
@@ -254,7 +259,7 @@ TEST_P(ManyRows, PassThroughANormTiled) {
       }
     }
   }
-  Site plain(GetParam(), {{4300}, 2560});
+  Site plain(GetParam(), {{4300, 40}, 2560});
   const bool tiles = std::ranges::any_of(kTiledLinks, [&](uint32_t link) { return plain.takes(64, link, TENON_F32); });
   if (!tiles) GTEST_SKIP() << "the scheme, or the GPU, has no products of tiled rows";
   EXPECT_GT(linked, 0U);

@@ -124,6 +124,9 @@ class Site {
   const float* weights(int64_t row) const { return &weights_[static_cast<size_t>(row * shape_.k)]; }
   std::vector<float> norm() const { return random_values(static_cast<size_t>(shape_.k), 2); }
 
+  // Rows of the addend have three magnitudes.
+  static float size_of_addend(size_t row) { return std::exp2(static_cast<float>(row % 3) * 8 - 8); }
+
   // Says whether the scheme takes x, and leaves y, of so many rows in these formats (tenon/sdk/linked_rows.h).
   bool takes(uint32_t rows, uint32_t x, uint32_t y) const {
     tenon_linear linear = described();
@@ -286,10 +289,9 @@ class Site {
     return v;
   }
   std::vector<float> bias() const { return random_values(static_cast<size_t>(columns_), 3); }
-  // Rows have three magnitudes.
   std::vector<float> addend(int64_t rows) const {
     std::vector<float> v = random_values(static_cast<size_t>(rows * columns_), 4);
-    for (size_t i = 0; i < v.size(); ++i) v[i] *= std::exp2(static_cast<float>(i / columns_ % 3) * 8 - 8);
+    for (size_t i = 0; i < v.size(); ++i) v[i] *= size_of_addend(i / columns_);
     return v;
   }
 

@@ -306,7 +306,8 @@ struct BookOfHalves : BookWords {
     return false;
   }
   static constexpr float kQuartetUnit = quartet_unit();
-  static constexpr bool kTwoBytes = takes_two_bytes();
+  static constexpr uint32_t kPlanes = takes_two_bytes() ? 2 : 1;
+  static constexpr bool takes_quartets() { return kQuartetUnit != 0 && are_exact(0) && are_exact(kPlanes - 1); }
 
   // All threads of a block call it, and then wait for each other.
   static __device__ void make_table() {
@@ -326,12 +327,15 @@ struct BookOfHalves : BookWords {
                       : pairs(word, last, second);
     }
   }
-  __device__ __forceinline__ void quartets(Quartet which, uint32_t (&high)[4], uint32_t (&low)[4]) const {
+  template <uint32_t kPlane, uint32_t kUpper>
+  __device__ __forceinline__ void quartets(Quartet which, uint32_t (&a)[4]) const {
+    constexpr Halves kHalves = halves_of(kPlane);
+    constexpr uint64_t kBytes = kUpper != 0 ? kHalves.upper : kHalves.lower;
+    constexpr auto kFirstFour = static_cast<uint32_t>(kBytes), kLastFour = static_cast<uint32_t>(kBytes >> 32);
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
-      const Four four(words_[i / 2][i % 2], which == Quartet::kLast ? 1 : 0);
-      high[i] = four.look_up(plane<true>(kTwoBytes ? 1 : 0));
-      if constexpr (kTwoBytes) low[i] = four.look_up(plane<true>(0));
+      const uint32_t word = words_[i / 2][i % 2], codes = kUpper != 0 ? word ^ 0x88888888 : word;
+      a[i] = permuted_bytes(kFirstFour + unknown_zero(), kLastFour, which == Quartet::kLast ? codes >> 16 : codes);
     }
   }
 
@@ -349,19 +353,50 @@ struct BookOfHalves : BookWords {
   // Returns the first bit in its word of the i-th of 8 k.
   static __device__ uint32_t first_bit(uint32_t i) { return i % 2 * 4 + i / 4 * 8 + i / 2 % 2 * 16; }
 
-  // These are the n-th bytes of the 16 numbers, four a word: as halves or as integers.
+  // These are the n-th bytes of the 16 numbers as halves, four a word.
   struct Plane {
     uint32_t bytes[4];
   };
-  template <bool kAsIntegers>
   static constexpr __host__ __device__ Plane plane(uint32_t n) {
     Plane all{};
     for (uint32_t code = 0; code < 16; ++code) {
-      const uint32_t bits = kAsIntegers ? static_cast<uint32_t>(static_cast<int>(value(code) / kQuartetUnit))
-                                        : sdk::float_to_half(Book::value(code));
-      all.bytes[code / 4] |= (bits >> 8 * n & 255) << code % 4 * 8;
+      all.bytes[code / 4] |= (sdk::float_to_half(Book::value(code)) >> 8 * n & 255U) << code % 4 * 8;
     }
     return all;
+  }
+  // These are a plane's bytes of codes 0 to 7 and of codes 8 to 15, from the lowest byte on. A permutation of bytes by a
+  // code that the half has not gives 0, or -1 if the byte of the half's code with the same lower three bits is negative.
+  // So the other half's byte is one more there.
+  struct Halves {
+    uint64_t lower, upper;
+  };
+  static constexpr __host__ __device__ Halves halves_of(uint32_t plane) {
+    Halves all{};
+    for (uint32_t i = 0; i < 8; ++i) {
+      const int lower = signed_byte(i, plane), upper = signed_byte(i + 8, plane);
+      const int to_upper = lower < (upper < 0 ? -1 : 0) ? 1 : 0, to_lower = upper + to_upper < 0 ? 1 : 0;
+      all.lower |= (static_cast<uint64_t>(lower + to_lower) & 255) << 8 * i;
+      all.upper |= (static_cast<uint64_t>(upper + to_upper) & 255) << 8 * i;
+    }
+    return all;
+  }
+  // A number in units is 256 times the byte of the last plane, if there are two, plus that of plane 0; both are signed.
+  static constexpr __host__ __device__ int signed_byte(uint32_t code, uint32_t plane) {
+    const int number = static_cast<int>(value(code) / kQuartetUnit), low = ((number + 128) & 255) - 128;
+    if (kPlanes == 1) return number;
+    return plane == 0 ? low : (number - low) / 256;
+  }
+  // Says whether the halves give each code its byte.
+  static constexpr bool are_exact(uint32_t plane) {
+    const Halves halves = halves_of(plane);
+    const auto looked_up = [](uint64_t bytes, uint32_t code) {
+      const int byte = static_cast<int8_t>(bytes >> code % 8 * 8 & 255);
+      return code < 8 ? byte : std::min(std::max(byte, -1), 0);
+    };
+    for (uint32_t code = 0; code < 16; ++code) {
+      if (looked_up(halves.lower, code) + looked_up(halves.upper, code ^ 8) != signed_byte(code, plane)) return false;
+    }
+    return true;
   }
   // These are the first four codes of a word, or the last four. A permutation of bytes looks up four codes of 3 bits,
   // and bit 3 chooses between two of them.
@@ -383,7 +418,7 @@ struct BookOfHalves : BookWords {
   // Returns the halves of k 0 and 1, or of k 4 and 5 (second); with last, two k further on.
   static __device__ __forceinline__ uint32_t pairs(uint32_t word, uint32_t last, uint32_t second) {
     const Four four(word, last);
-    return __byte_perm(four.look_up(plane<false>(0)), four.look_up(plane<false>(1)), second != 0 ? 0x7362 : 0x5140);
+    return __byte_perm(four.look_up(plane(0)), four.look_up(plane(1)), second != 0 ? 0x7362 : 0x5140);
   }
   // Returns the block's table: two halves for each [byte][copy].
   static __device__ __forceinline__ uint8_t* table() {

@@ -57,14 +57,16 @@ concept QuartetWeights = GroupWeights<W> && W::kIntegers && requires(const W& lo
 };
 
 // Codes that choose out of 16 numbers can be multiplied so, too, if the numbers are multiples of kQuartetUnit that fit
-// into one byte or two: quartets(which, high, low) makes fragments of the higher byte, which is signed, and of the lower
-// one, which is not and is left alone if one byte is enough. The first quartet is k 0, 1, 4 and 5, the last one k 2, 3,
-// 6 and 7; registers are in the order of QuartetWeights.
+// into one signed byte or two: plane kPlanes - 1 is the higher one, and counts 256 times if there are two. A number's
+// byte is the sum of those of two fragments: quartets<plane, 0>(which, a) looks up codes 0 to 7, quartets<plane, 1>()
+// codes 8 to 15. The first quartet is k 0, 1, 4 and 5, the last one k 2, 3, 6 and 7; registers are in the order of
+// QuartetWeights.
 template <class W>
-concept BookQuartets = GroupWeights<W> && requires(const W& loaded, Quartet which, uint32_t (&bytes)[4]) {
-  { W::kTwoBytes } -> std::convertible_to<bool>;
-  requires W::kQuartetUnit != 0;
-  loaded.quartets(which, bytes, bytes);
+concept BookQuartets = GroupWeights<W> && requires(const W& loaded, Quartet which, uint32_t (&a)[4]) {
+  requires W::kPlanes == 1 || W::kPlanes == 2;
+  requires W::takes_quartets();
+  { W::kQuartetUnit } -> std::convertible_to<float>;
+  loaded.template quartets<W::kPlanes - 1, 1>(which, a);
 };
 
 // Layouts of integers have this.

@@ -76,8 +76,9 @@ struct GroupedFormat {
 #pragma unroll
       for (int t = 0; t < kPresent; ++t) {
         if (k % kScaledK == 0) sums[t].clear();
-        sums[t].add(weights[t], digits);
+        if constexpr (!kQuartetsOfPairs) sums[t].add(weights[t], digits);
       }
+      if constexpr (kQuartetsOfPairs) DigitSums<Weights>::add(sums, weights, digits);
       if ((k + 64) % kScaledK != 0) continue;
       // The column of the group's lowest digit stands for its sum of x.
       constexpr uint32_t kLanes = 4 / kSpread;
@@ -162,25 +163,38 @@ struct GroupedFormat {
   template <BookQuartets W>
   struct DigitSums<W> {
     static constexpr float kUnit = W::kQuartetUnit;
-    int high[4], low[4];
+    int plane[W::kPlanes][4];
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) high[i] = low[i] = kFloatZero;
-    }
-    __device__ __forceinline__ void add(const W& weights, const uint4& digits) {
+      for (auto& sums : plane) {
 #pragma unroll
-      for (uint32_t last = 0; last < 2; ++last) {
-        const uint32_t b0 = last != 0 ? digits.z : digits.x, b1 = last != 0 ? digits.w : digits.y;
-        uint32_t a[4], b[4];
-        weights.quartets(last != 0 ? Quartet::kLast : Quartet::kFirst, a, b);
-        mma_bytes<true>(high, a, b0, b1);
-        if constexpr (W::kTwoBytes) mma_bytes<false>(low, b, b0, b1);
+        for (int& sum : sums) sum = kFloatZero;
       }
     }
+    // Products of one plane and tile wait for each other, so all planes of all tiles take turns.
+    template <int kPresent>
+    static __device__ __forceinline__ void add(DigitSums (&of)[kPresent], const W (&weights)[kPresent],
+                                               const uint4& digits) {
+      add<0, 0>(of, weights, Quartet::kFirst, digits.x, digits.y);
+      add<0, 1>(of, weights, Quartet::kFirst, digits.x, digits.y);
+      add<0, 0>(of, weights, Quartet::kLast, digits.z, digits.w);
+      add<0, 1>(of, weights, Quartet::kLast, digits.z, digits.w);
+    }
+    template <uint32_t kPlane, uint32_t kUpper, int kPresent>
+    static __device__ __forceinline__ void add(DigitSums (&of)[kPresent], const W (&weights)[kPresent], Quartet which,
+                                               uint32_t b0, uint32_t b1) {
+#pragma unroll
+      for (int t = 0; t < kPresent; ++t) {
+        uint32_t a[4];
+        weights[t].template quartets<kPlane, kUpper>(which, a);
+        mma_bytes<true>(of[t].plane[kPlane], a, b0, b1);
+      }
+      if constexpr (kPlane + 1 < W::kPlanes) add<kPlane + 1, kUpper>(of, weights, which, b0, b1);
+    }
     __device__ __forceinline__ float operator[](uint32_t i) const {
-      const float sum = float_of_sum(high[i]);
-      return W::kTwoBytes ? fmaf(sum, 256, float_of_sum(low[i])) : sum;
+      const float sum = float_of_sum(plane[W::kPlanes - 1][i]);
+      return W::kPlanes == 2 ? fmaf(sum, 256, float_of_sum(plane[0][i])) : sum;
     }
   };
   static __device__ __forceinline__ void scale_digits(float (&acc)[4], const DigitSums<Weights>& c, float sum,

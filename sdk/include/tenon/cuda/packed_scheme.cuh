@@ -113,7 +113,7 @@ class PackedScheme : public sdk::Quantization<T> {
   // Says whether so many rows are multiplied by plain weights.
   template <PackedFormat F>
   bool takes_plain(uint32_t experts, bool keeps_plain, uint32_t rows) const {
-    return rows > kMatvecRows && experts == 0 && !(rows <= most_tiled_rows<F>(keeps_plain) && has_tiles<F>());
+    return rows > kMatvecRows && experts == 0 && !(prefers_tiles<F>(rows, keeps_plain) && has_tiles<F>());
   }
 
   tenon_footprint footprint(Site& site) const {
@@ -182,12 +182,13 @@ class PackedScheme : public sdk::Quantization<T> {
     T::with_format(site.code, [&]<class F>(F) { bytes = uint64_t{site.map.columns} * site.k * sizeof(PlainOf<F>); });
     return bytes;
   }
-  // Codes bring fewer bytes through L2, so their tiles keep up with cuBLASLt for longer.
+  // Says whether tiles multiply so many rows sooner than cuBLASLt does, which beside a plain copy has nothing to unpack.
+  // Codes bring fewer bytes through L2 than plain weights; at 192 rows, two whole bands, their products link as well.
   template <PackedFormat F>
-  static constexpr uint32_t most_tiled_rows(bool keeps_plain) {
+  static constexpr bool prefers_tiles(uint32_t rows, bool keeps_plain) {
     constexpr bool kCodes = F::kSegmentBytes < sizeof(PlainOf<F>) * kTileRows * F::kSegmentK;
-    if (!keeps_plain) return kTileGemmRows;
-    return kCodes ? 256 : 128;
+    if (!keeps_plain) return rows <= kTileGemmRows;
+    return rows <= 128 || (kCodes && rows == 192);
   }
 
   template <PackedFormat F>
@@ -198,7 +199,7 @@ class PackedScheme : public sdk::Quantization<T> {
   // If `linked`, the product takes x or leaves y as only tile_gemm.cuh does.
   template <PackedFormat F>
   bool takes_tiles(const MatvecArgs& a, bool keeps_plain, bool linked) const {
-    return a.rows >= kTileGemmSince && a.rows <= most_tiled_rows<F>(keeps_plain) && (linked || !has_few_tiles(a)) &&
+    return a.rows >= kTileGemmSince && prefers_tiles<F>(a.rows, keeps_plain) && (linked || !has_few_tiles(a)) &&
            a.experts == 0 && has_tiles<F>();
   }
   // Other activations than f32 are those that a product multiplies as they are, or those before a norm that it does;
