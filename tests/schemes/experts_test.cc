@@ -222,6 +222,29 @@ TEST_P(CalibratedExperts, LoseLessOnTheirOwnRows) {
   }
 }
 
+// A router is stored in f16 where a form can say so, unless it is named.
+TEST_F(Experts, AreChosenByRoutersAsTheyWere) {
+  const std::string router = "model.layers.1.block_sparse_moe.gate.weight", expert = expert_name(1, 0, "w1");
+  const auto written = [&](const char* to, const std::string& out,
+                           const std::vector<QuantizeOverride>& overrides = {}) {
+    QuantizeOptions options{.target = target(to, *registry_), .overrides = overrides};
+    QuantizeReport report = quantize_model(folder_, scratch_.path() / out, options);
+    return std::pair(open_weights((scratch_.path() / out).string()), report.exceptions.size());
+  };
+  const auto [uintx, of_uintx] = written("uintx", "uintx");
+  EXPECT_EQ(of_uintx, 2U);
+  ASSERT_NE(uintx->find(router), nullptr);
+  EXPECT_EQ(uintx->find(router)->format, TENON_F16);
+  EXPECT_EQ(uintx->find(expert + ".weight")->format, TENON_U8);
+  const auto [blocks, of_blocks] = written("Q8_0", "blocks.gguf");
+  EXPECT_EQ(of_blocks, 2U);
+  EXPECT_EQ(blocks->find("blk.1.ffn_gate_inp.weight")->format, TENON_F16);
+  EXPECT_EQ(blocks->find("blk.1.ffn_down_exps.weight")->format, TENON_Q8_0);
+  const auto [named, of_named] = written("Q8_0", "named.gguf", {{"*.ffn_gate_inp.weight", target("Q4_0", *registry_)}});
+  EXPECT_EQ(of_named, 0U);
+  EXPECT_EQ(named->find("blk.1.ffn_gate_inp.weight")->format, TENON_Q4_0);
+}
+
 // The columns of w2 have factors of each expert, but for the one without rows.
 TEST_F(Experts, HaveFactorsOfTheirOwn) {
   write("awq", "seen", true);

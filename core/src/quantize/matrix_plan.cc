@@ -1,5 +1,6 @@
 // Before anything is written it is decided what each tensor becomes: a matrix goes to the target that the last override
-// names, or is stored as F16 if the target refuses it; a tensor that is no matrix is kept.
+// names, or is stored as F16 if the target refuses it, or if it is a router and no override names it; a tensor that is
+// no matrix is kept.
 #include "matrix_plan.h"
 
 #include <fnmatch.h>
@@ -55,10 +56,11 @@ class Planner {
  public:
   Planner(const Weights& model, const QuantizeOptions& options, QuantizeReport& report)
       : options_(options), report_(report) {
-    if (!options.target.scheme) return;
     const ModelListing listing(model, options.model_dirs);
     matrices_ = matrices_of(listing);
-    if (options.calibration && options.target.scheme->scales_columns()) foldings_ = foldings_of(listing);
+    if (options.calibration && options.target.scheme && options.target.scheme->scales_columns()) {
+      foldings_ = foldings_of(listing);
+    }
   }
 
   // Keeps the foldings whose matrices are all written by the whole model's scheme, and marks their vectors.
@@ -96,7 +98,12 @@ class Planner {
       return p;
     }
     const QuantizeTarget& wanted = wanted_target(t, options_);
-    const std::string refusal = wanted.scheme ? ask(*wanted.scheme, p) : fit(wanted.format, p);
+    std::string refusal = wanted.scheme ? ask(*wanted.scheme, p) : fit(wanted.format, p);
+    if (refusal.empty() && &wanted == &options_.target && is_router(t) && would_lose(p)) {
+      refusal = "near ties of a router's scores choose other experts; --override stores it otherwise";
+      p.scheme = nullptr;
+      p.described = {};
+    }
     if (!refusal.empty()) {
       p.format = TENON_F16;
       report_.exceptions.push_back({t.name, wanted.name(), refusal});
@@ -128,6 +135,16 @@ class Planner {
     p.described = std::get<MatrixDescription>(std::move(answer));
     p.scheme = &scheme;
     return "";
+  }
+
+  bool is_router(const WeightTensor& t) const {
+    const auto known = matrices_.find(without_weight(t.name));
+    return known != matrices_.end() && known->second.path.ends_with(".router");
+  }
+  // Files in published forms have no place to say that one matrix of a kind is stored otherwise.
+  static bool would_lose(const PlannedTensor& p) {
+    if (p.scheme == nullptr) return is_blocks(p.format);
+    return p.described.description.find(R"("quant_method":"tenon")") != std::string::npos;
   }
 
   // `consumer` is a matrix of the layer.

@@ -86,7 +86,8 @@ struct QuantizeOptions {
   std::function<void(const QuantizeProgress&)> progress = {};
 };
 
-// An exception is a matrix that is stored as F16 because it cannot be stored as was wanted.
+// An exception is a matrix that is stored as F16 because it cannot be stored as was wanted, or because it is the router
+// of a mixture, which only an override names.
 struct QuantizeException {
   std::string tensor, wanted, reason;
 };

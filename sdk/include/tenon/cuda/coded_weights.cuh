@@ -306,8 +306,8 @@ struct BookOfHalves : BookWords {
     return false;
   }
   static constexpr float kQuartetUnit = quartet_unit();
-  static constexpr uint32_t kPlanes = takes_two_bytes() ? 2 : 1;
-  static constexpr bool takes_quartets() { return kQuartetUnit != 0 && are_exact(0) && are_exact(kPlanes - 1); }
+  static constexpr uint32_t kNumberBytes = takes_two_bytes() ? 2 : 1;
+  static constexpr bool takes_quartets() { return kQuartetUnit != 0 && are_exact(0) && are_exact(kNumberBytes - 1); }
 
   // All threads of a block call it, and then wait for each other.
   static __device__ void make_table() {
@@ -327,11 +327,11 @@ struct BookOfHalves : BookWords {
                       : pairs(word, last, second);
     }
   }
-  template <uint32_t kPlane, uint32_t kUpper>
+  template <uint32_t kByte, uint32_t kUpper>
   __device__ __forceinline__ void quartets(Quartet which, uint32_t (&a)[4]) const {
-    constexpr Halves kHalves = halves_of(kPlane);
-    constexpr uint64_t kBytes = kUpper != 0 ? kHalves.upper : kHalves.lower;
-    constexpr auto kFirstFour = static_cast<uint32_t>(kBytes), kLastFour = static_cast<uint32_t>(kBytes >> 32);
+    constexpr Tables kTables = tables_of(kByte);
+    constexpr uint64_t kTable = kUpper != 0 ? kTables.upper : kTables.lower;
+    constexpr auto kFirstFour = static_cast<uint32_t>(kTable), kLastFour = static_cast<uint32_t>(kTable >> 32);
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t word = words_[i / 2][i % 2], codes = kUpper != 0 ? word ^ 0x88888888 : word;
@@ -354,47 +354,47 @@ struct BookOfHalves : BookWords {
   static __device__ uint32_t first_bit(uint32_t i) { return i % 2 * 4 + i / 4 * 8 + i / 2 % 2 * 16; }
 
   // These are the n-th bytes of the 16 numbers as halves, four a word.
-  struct Plane {
+  struct BytesOfHalves {
     uint32_t bytes[4];
   };
-  static constexpr __host__ __device__ Plane plane(uint32_t n) {
-    Plane all{};
+  static constexpr __host__ __device__ BytesOfHalves bytes_of_halves(uint32_t n) {
+    BytesOfHalves all{};
     for (uint32_t code = 0; code < 16; ++code) {
       all.bytes[code / 4] |= (sdk::float_to_half(Book::value(code)) >> 8 * n & 255U) << code % 4 * 8;
     }
     return all;
   }
-  // These are a plane's bytes of codes 0 to 7 and of codes 8 to 15, from the lowest byte on. A permutation of bytes by a
-  // code that the half has not gives 0, or -1 if the byte of the half's code with the same lower three bits is negative.
-  // So the other half's byte is one more there.
-  struct Halves {
+  // These have the bytes of codes 0 to 7 and of codes 8 to 15, the first in the lowest byte. A permutation of one by a code
+  // of the other gives 0, or -1 if the byte of its code with the same lower three bits is negative; so the other's byte
+  // is one more there.
+  struct Tables {
     uint64_t lower, upper;
   };
-  static constexpr __host__ __device__ Halves halves_of(uint32_t plane) {
-    Halves all{};
+  static constexpr __host__ __device__ Tables tables_of(uint32_t byte) {
+    Tables all{};
     for (uint32_t i = 0; i < 8; ++i) {
-      const int lower = signed_byte(i, plane), upper = signed_byte(i + 8, plane);
+      const int lower = signed_byte(i, byte), upper = signed_byte(i + 8, byte);
       const int to_upper = lower < (upper < 0 ? -1 : 0) ? 1 : 0, to_lower = upper + to_upper < 0 ? 1 : 0;
       all.lower |= (static_cast<uint64_t>(lower + to_lower) & 255) << 8 * i;
       all.upper |= (static_cast<uint64_t>(upper + to_upper) & 255) << 8 * i;
     }
     return all;
   }
-  // A number in units is 256 times the byte of the last plane, if there are two, plus that of plane 0; both are signed.
-  static constexpr __host__ __device__ int signed_byte(uint32_t code, uint32_t plane) {
+  // A number in units is its byte 0 and, if there are two, 256 times its byte 1; both are signed.
+  static constexpr __host__ __device__ int signed_byte(uint32_t code, uint32_t byte) {
     const int number = static_cast<int>(value(code) / kQuartetUnit), low = ((number + 128) & 255) - 128;
-    if (kPlanes == 1) return number;
-    return plane == 0 ? low : (number - low) / 256;
+    if (kNumberBytes == 1) return number;
+    return byte == 0 ? low : (number - low) / 256;
   }
-  // Says whether the halves give each code its byte.
-  static constexpr bool are_exact(uint32_t plane) {
-    const Halves halves = halves_of(plane);
-    const auto looked_up = [](uint64_t bytes, uint32_t code) {
-      const int byte = static_cast<int8_t>(bytes >> code % 8 * 8 & 255);
-      return code < 8 ? byte : std::min(std::max(byte, -1), 0);
+  // Says whether the tables give each code its byte.
+  static constexpr bool are_exact(uint32_t byte) {
+    const Tables tables = tables_of(byte);
+    const auto looked_up = [](uint64_t table, uint32_t code) {
+      const int found = static_cast<int8_t>(table >> code % 8 * 8 & 255);
+      return code < 8 ? found : std::min(std::max(found, -1), 0);
     };
     for (uint32_t code = 0; code < 16; ++code) {
-      if (looked_up(halves.lower, code) + looked_up(halves.upper, code ^ 8) != signed_byte(code, plane)) return false;
+      if (looked_up(tables.lower, code) + looked_up(tables.upper, code ^ 8) != signed_byte(code, byte)) return false;
     }
     return true;
   }
@@ -408,7 +408,7 @@ struct BookOfHalves : BookWords {
       choice = permuted_bytes(word, in_upper, last != 0 ? 0xbfae : 0x9d8c);
       codes = lower_three_bits(word) >> 16 * last;
     }
-    __device__ __forceinline__ uint32_t look_up(const Plane& of) const {
+    __device__ __forceinline__ uint32_t look_up(const BytesOfHalves& of) const {
       if ((of.bytes[0] | of.bytes[1] | of.bytes[2] | of.bytes[3]) == 0) return 0;
       const uint32_t first = permuted_bytes(of.bytes[0] + unknown_zero(), of.bytes[1], codes);
       const uint32_t second = permuted_bytes(of.bytes[2] + unknown_zero(), of.bytes[3], codes);
@@ -418,7 +418,8 @@ struct BookOfHalves : BookWords {
   // Returns the halves of k 0 and 1, or of k 4 and 5 (second); with last, two k further on.
   static __device__ __forceinline__ uint32_t pairs(uint32_t word, uint32_t last, uint32_t second) {
     const Four four(word, last);
-    return __byte_perm(four.look_up(plane(0)), four.look_up(plane(1)), second != 0 ? 0x7362 : 0x5140);
+    return __byte_perm(four.look_up(bytes_of_halves(0)), four.look_up(bytes_of_halves(1)),
+                       second != 0 ? 0x7362 : 0x5140);
   }
   // Returns the block's table: two halves for each [byte][copy].
   static __device__ __forceinline__ uint8_t* table() {

@@ -57,16 +57,15 @@ concept QuartetWeights = GroupWeights<W> && W::kIntegers && requires(const W& lo
 };
 
 // Codes that choose out of 16 numbers can be multiplied so, too, if the numbers are multiples of kQuartetUnit that fit
-// into one signed byte or two: plane kPlanes - 1 is the higher one, and counts 256 times if there are two. A number's
-// byte is the sum of those of two fragments: quartets<plane, 0>(which, a) looks up codes 0 to 7, quartets<plane, 1>()
-// codes 8 to 15. The first quartet is k 0, 1, 4 and 5, the last one k 2, 3, 6 and 7; registers are in the order of
-// QuartetWeights.
+// into one signed byte or two (kNumberBytes), of which byte 1 counts 256 times. A number's byte is the sum of those of
+// two fragments: quartets<byte, 0>(which, a) looks up codes 0 to 7, quartets<byte, 1>() codes 8 to 15. The first quartet
+// is k 0, 1, 4 and 5, the last one k 2, 3, 6 and 7; registers are in the order of QuartetWeights.
 template <class W>
 concept BookQuartets = GroupWeights<W> && requires(const W& loaded, Quartet which, uint32_t (&a)[4]) {
-  requires W::kPlanes == 1 || W::kPlanes == 2;
+  requires W::kNumberBytes == 1 || W::kNumberBytes == 2;
   requires W::takes_quartets();
   { W::kQuartetUnit } -> std::convertible_to<float>;
-  loaded.template quartets<W::kPlanes - 1, 1>(which, a);
+  loaded.template quartets<W::kNumberBytes - 1, 1>(which, a);
 };
 
 // Layouts of integers have this.

@@ -163,16 +163,16 @@ struct GroupedFormat {
   template <BookQuartets W>
   struct DigitSums<W> {
     static constexpr float kUnit = W::kQuartetUnit;
-    int plane[W::kPlanes][4];
+    int of_byte[W::kNumberBytes][4];
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
-      for (auto& sums : plane) {
+      for (auto& sums : of_byte) {
 #pragma unroll
         for (int& sum : sums) sum = kFloatZero;
       }
     }
-    // Products of one plane and tile wait for each other, so all planes of all tiles take turns.
+    // Products of one byte and tile wait for each other, so all bytes of all tiles take turns.
     template <int kPresent>
     static __device__ __forceinline__ void add(DigitSums (&of)[kPresent], const W (&weights)[kPresent],
                                                const uint4& digits) {
@@ -181,20 +181,20 @@ struct GroupedFormat {
       add<0, 0>(of, weights, Quartet::kLast, digits.z, digits.w);
       add<0, 1>(of, weights, Quartet::kLast, digits.z, digits.w);
     }
-    template <uint32_t kPlane, uint32_t kUpper, int kPresent>
+    template <uint32_t kByte, uint32_t kUpper, int kPresent>
     static __device__ __forceinline__ void add(DigitSums (&of)[kPresent], const W (&weights)[kPresent], Quartet which,
                                                uint32_t b0, uint32_t b1) {
 #pragma unroll
       for (int t = 0; t < kPresent; ++t) {
         uint32_t a[4];
-        weights[t].template quartets<kPlane, kUpper>(which, a);
-        mma_bytes<true>(of[t].plane[kPlane], a, b0, b1);
+        weights[t].template quartets<kByte, kUpper>(which, a);
+        mma_bytes<true>(of[t].of_byte[kByte], a, b0, b1);
       }
-      if constexpr (kPlane + 1 < W::kPlanes) add<kPlane + 1, kUpper>(of, weights, which, b0, b1);
+      if constexpr (kByte + 1 < W::kNumberBytes) add<kByte + 1, kUpper>(of, weights, which, b0, b1);
     }
     __device__ __forceinline__ float operator[](uint32_t i) const {
-      const float sum = float_of_sum(plane[W::kPlanes - 1][i]);
-      return W::kPlanes == 2 ? fmaf(sum, 256, float_of_sum(plane[0][i])) : sum;
+      const float sum = float_of_sum(of_byte[W::kNumberBytes - 1][i]);
+      return W::kNumberBytes == 2 ? fmaf(sum, 256, float_of_sum(of_byte[0][i])) : sum;
     }
   };
   static __device__ __forceinline__ void scale_digits(float (&acc)[4], const DigitSums<Weights>& c, float sum,
