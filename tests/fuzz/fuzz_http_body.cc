@@ -16,7 +16,7 @@ tenon::serve::Abilities abilities() {
                         "min_p"};
   a.chain.select = "categorical";
   a.vocab = 1000;
-  a.calls = tenon::serve::CallFormat::kHermes;
+  a.calls.format = tenon::serve::CallFormat::kHermes;
   return a;
 }
 
