@@ -126,10 +126,9 @@ class Planner {
     const WeightTensor& t = *p.source;
     if (t.shape.size() != 2) return "it has " + std::to_string(t.shape.size()) + " dimensions";
     const std::string name = without_weight(t.name);
-    const auto known = matrices_.find(name);
-    p.matrix = known != matrices_.end()
-                   ? known->second
-                   : ModelMatrix{.path = name, .name = name, .rows = t.shape[0], .columns = t.shape[1]};
+    const ModelMatrix* declared = known(t);
+    p.matrix = declared != nullptr ? *declared
+                                   : ModelMatrix{.path = name, .name = name, .rows = t.shape[0], .columns = t.shape[1]};
     auto answer = scheme.describe(p.matrix);
     if (const auto* refusal = std::get_if<std::string>(&answer)) return refusal->empty() ? "no reason given" : *refusal;
     p.described = std::get<MatrixDescription>(std::move(answer));
@@ -137,9 +136,14 @@ class Planner {
     return "";
   }
 
+  // Returns nullptr for a matrix that no model declares.
+  const ModelMatrix* known(const WeightTensor& t) const {
+    const auto found = matrices_.find(without_weight(t.name));
+    return found == matrices_.end() ? nullptr : &found->second;
+  }
   bool is_router(const WeightTensor& t) const {
-    const auto known = matrices_.find(without_weight(t.name));
-    return known != matrices_.end() && known->second.path.ends_with(".router");
+    const ModelMatrix* declared = known(t);
+    return declared != nullptr && declared->path.ends_with(".router");
   }
   // Files in published forms have no place to say that one matrix of a kind is stored otherwise.
   static bool would_lose(const PlannedTensor& p) {

@@ -86,8 +86,8 @@ struct QuantizeOptions {
   std::function<void(const QuantizeProgress&)> progress = {};
 };
 
-// An exception is a matrix that is stored as F16 because it cannot be stored as was wanted, or because it is the router
-// of a mixture, which only an override names.
+// An exception is a matrix that is stored as F16: it cannot be stored as was wanted, or it is a mixture's router, and no
+// override names it.
 struct QuantizeException {
   std::string tensor, wanted, reason;
 };

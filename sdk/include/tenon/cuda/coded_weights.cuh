@@ -364,9 +364,9 @@ struct BookOfHalves : BookWords {
     }
     return all;
   }
-  // These have the bytes of codes 0 to 7 and of codes 8 to 15, the first in the lowest byte. A permutation of one by a code
-  // of the other gives 0, or -1 if the byte of its code with the same lower three bits is negative; so the other's byte
-  // is one more there.
+  // `lower` has the bytes of codes 0 to 7, and `upper` has those of codes 8 to 15, from the lowest byte on. A permutation
+  // finds 0 for a code that a table has not, or -1 if the table's byte for the same lower three bits is negative. Where
+  // it is, the other table's byte is one more.
   struct Tables {
     uint64_t lower, upper;
   };

@@ -173,11 +173,11 @@ __device__ void keep_norm(const RowSource& s, uint32_t warp, uint8_t* memory) {
 
 namespace detail {
 
-// A lane holds so many octets of a share in registers where the share has no more: of K up to 16384. Else they are
-// kept there.
+// A lane holds so many octets of a share in registers where the share has no more: of K up to 16384. Else they lie
+// in shared memory.
 inline constexpr uint32_t kHeldOctets = 4;
 
-// This is a warp's share of a row. `memory` is its memory; the norm's weights lie there first.
+// This is a warp's share of a row. Its x is kept at `memory`, where the norm's weights lie first.
 template <PackedFormat F>
 struct Share {
   const RowSource& row;
