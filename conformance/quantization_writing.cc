@@ -139,20 +139,25 @@ std::vector<uint32_t> ties() {
   return tied;
 }
 
-std::vector<float> factors(const Writing& w, const void* state) {
+// With several states the matrix is that of as many experts.
+std::vector<float> factors(const Writing& w, const std::vector<const void*>& states) {
   std::mt19937 random(1);
   const FileMatrix matrix = w.floats(random);
-  const float* data[] = {matrix.weights.data()};
+  const std::vector<const float*> data(states.size(), matrix.weights.data());
+  const std::vector<tenon_matrix> matrices(states.size(), *w.linear().matrix);
+  tenon_linear linear = w.linear();
+  if (states.size() > 1) linear.experts = static_cast<uint32_t>(states.size());
+  linear.matrix = matrices.data();
   const std::vector<uint32_t> tied = ties();
   std::vector<float> factor(kWidth, 1);
   auto asked = sdk::abi_struct<tenon_column_factors>();
-  asked.data = data;
-  asked.observed = state;
+  asked.data = data.data();
+  asked.observed = states.data();
   asked.tied = tied.data();
   asked.factor = factor.data();
   char text[256] = "";
   tenon_reason why{text, sizeof(text)};
-  if (w.table().column_factors(w.scheme().self(), &w.linear(), &asked, &why) != TENON_OK) fail(text);
+  if (w.table().column_factors(w.scheme().self(), &linear, &asked, &why) != TENON_OK) fail(text);
   return factor;
 }
 
@@ -189,9 +194,10 @@ void takes_factors(const Subject& subject) {
   require(w.table().observed_bytes != nullptr && w.table().observe != nullptr,
           "it has column_factors() without observed_bytes() and observe(): no host asks it for factors");
   const std::vector<uint8_t> state = observed(w);
-  const std::vector<float> own = factors(w, state.data());
+  const std::vector<float> own = factors(w, {state.data()});
   require_sound(own);
-  require(factors(w, state.data()) == own, "factors of the same matrix and the same x differ from call to call");
+  require_sound(factors(w, {nullptr, state.data()}));  // no row came to the first expert
+  require(factors(w, {state.data()}) == own, "factors of the same matrix and the same x differ from call to call");
   const double bound = std::min(kFactored, 4 * w.error({.observed = state.data()}) + 0.01);
   for (const std::vector<float>& factor : {own, wide_factors()}) {
     const double error = w.error({state.data(), factor.data()});

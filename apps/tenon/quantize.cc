@@ -136,7 +136,7 @@ void warn_of(const QuantizeReport& report) {
   for (const QuantizeException& e : report.exceptions) groups[{e.wanted, e.reason}].push_back(e.tensor);
   for (const auto& [kind, names] : groups) {
     const size_t shown = std::min<size_t>(names.size(), 4);
-    spdlog::warn("{} kept in f16, not {}: {}: {}{}",
+    spdlog::warn("{} kept as floats, not {}: {}: {}{}",
                  names.size() == 1 ? "one matrix is" : fmt::format("{} matrices are", names.size()), kind.first,
                  kind.second, fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
                  shown < names.size() ? ", ..." : "");

@@ -26,7 +26,7 @@ TEST(Quantize, WritesFilesThatGenerate) {
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     EXPECT_EQ(outcome.out, "");
     EXPECT_NE(outcome.err.find("bits a weight"), std::string::npos) << outcome.err;
-    EXPECT_EQ(outcome.err.find("kept in f16") != std::string::npos, scheme[0] == 'Q' || scheme[0] == 'q')
+    EXPECT_EQ(outcome.err.find("kept as floats") != std::string::npos, scheme[0] == 'Q' || scheme[0] == 'q')
         << outcome.err;
     EXPECT_EQ(files_in(folder), 1u);
     const boost::json::value made = continuation(out);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <list>
 #include <random>
 
 #include "quantization/calibrated/moments.h"
@@ -114,12 +115,22 @@ double error_of(const Matrix& x, const std::vector<double>& error, size_t first)
   return sum;
 }
 
+// These matrices are multiplied by these rows of x: all of a site, or an expert's.
+struct Products {
+  std::vector<Matrix> matrices;
+  Matrix x;
+};
+
 // Returns the factors of the power whose rounded matrices have the least error, tried by products with every row of x.
-std::vector<double> reference_factors(const AwqCase& c, const std::vector<Matrix>& matrices, const Matrix& x) {
+std::vector<double> reference_factors(const AwqCase& c, const std::vector<Products>& sets) {
   std::vector<double> mean(c.columns), best;
+  size_t rows = 0;
+  for (const Products& set : sets) rows += set.x.size();
   for (size_t i = 0; i < c.columns; ++i) {
     for (size_t t = i / c.tied * c.tied; t < (i / c.tied + 1) * c.tied; ++t) {
-      for (const auto& row : x) mean[i] += std::abs(row[t]) / static_cast<double>(x.size() * c.tied);
+      for (const Products& set : sets) {
+        for (const auto& row : set.x) mean[i] += std::abs(row[t]) / static_cast<double>(rows * c.tied);
+      }
     }
   }
   double least = INFINITY;
@@ -129,15 +140,18 @@ std::vector<double> reference_factors(const AwqCase& c, const std::vector<Matrix
     const double middle = std::sqrt(*std::min_element(s.begin(), s.end()) * *std::max_element(s.begin(), s.end()));
     for (double& v : s) v /= middle;
     double error = 0;
-    for (const Matrix& m : matrices) {
-      for (const auto& row : m) {
-        std::vector<double> scaled, d;
-        for (size_t i = 0; i < c.columns; ++i) scaled.push_back(row[i] * s[i]);
-        for (size_t i = 0; i < c.columns; ++i) {
-          const size_t first = i / c.group_columns() * c.group_columns();
-          d.push_back(grid_of(&scaled[first], c.group_columns(), 1).value(scaled[i]) / s[i] - row[i]);
-        }
-        error += error_of(x, d, 0);
+    const auto add = [&](const std::vector<double>& row, const Matrix& x) {
+      std::vector<double> scaled, d;
+      for (size_t i = 0; i < c.columns; ++i) scaled.push_back(row[i] * s[i]);
+      for (size_t i = 0; i < c.columns; ++i) {
+        const size_t first = i / c.group_columns() * c.group_columns();
+        d.push_back(grid_of(&scaled[first], c.group_columns(), 1).value(scaled[i]) / s[i] - row[i]);
+      }
+      error += error_of(x, d, 0);
+    };
+    for (const Products& set : sets) {
+      for (const Matrix& m : set.matrices) {
+        for (const auto& row : m) add(row, set.x);
       }
     }
     if (error >= least) continue;
@@ -147,21 +161,29 @@ std::vector<double> reference_factors(const AwqCase& c, const std::vector<Matrix
   return best;
 }
 
-std::vector<float> factors(const AwqCase& c, const std::vector<Matrix>& matrices, const Matrix& x) {
+// With several sets they are experts', of which one without rows was not observed.
+std::vector<float> factors(const AwqCase& c, const std::vector<Products>& sets) {
   const auto registry = schemes();
   const QuantizeTarget awq = target("awq", *registry, {{"group_size", std::to_string(c.group)}});
-  std::vector<ModelMatrix> described(matrices.size(), c.matrix());
-  std::vector<std::vector<float>> weights;
-  std::vector<const ModelMatrix*> pointers;
-  std::vector<const float*> data;
-  for (size_t m = 0; m < matrices.size(); ++m) {
-    described[m].rows = static_cast<int64_t>(matrices[m].size());
-    weights.push_back(flat(matrices[m]));
-    pointers.push_back(&described[m]);
+  const std::vector<uint32_t> ties = c.ties();
+  SharedColumns shared{.matrices = {}, .data = {}, .observed = {}, .tied = ties, .routed = sets.size() > 1};
+  std::list<ModelMatrix> described;
+  std::list<std::vector<float>> weights;
+  std::list<std::vector<uint8_t>> states;
+  for (const Products& set : sets) {
+    for (const Matrix& m : set.matrices) {
+      described.push_back(c.matrix());
+      described.back().rows = static_cast<int64_t>(m.size());
+      shared.matrices.push_back(&described.back());
+      shared.data.push_back(weights.emplace_back(flat(m)).data());
+    }
+    states.push_back(set.x.empty() ? std::vector<uint8_t>() : state_of(set.x));
+    shared.observed.push_back(std::as_bytes(std::span(states.back())));
   }
-  for (const auto& w : weights) data.push_back(w.data());
-  const std::vector<uint8_t> state = state_of(x);
-  return awq.scheme->column_factors(pointers, data, std::as_bytes(std::span(state)), c.ties());
+  return awq.scheme->column_factors(shared);
+}
+std::vector<float> factors(const AwqCase& c, const std::vector<Matrix>& matrices, const Matrix& x) {
+  return factors(c, {{matrices, x}});
 }
 
 // These are the tensors that the scheme wrote, read by the published form's definition.
@@ -217,10 +239,26 @@ TEST_P(Awq, FactorsEqualTheSearchInFloat64) {
   const AwqCase& c = GetParam();
   const std::vector<Matrix> matrices = {normal_matrix(c.rows, c.columns, 1), normal_matrix(8, c.columns, 2)};
   const Matrix x = inputs(c.columns);
-  const std::vector<double> expected = reference_factors(c, matrices, x);
+  const std::vector<double> expected = reference_factors(c, {{matrices, x}});
   EXPECT_GT(expected[4 / c.tied * c.tied], 1.5);  // columns of large x are scaled up
   const std::vector<float> found = factors(c, matrices, x);
   ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << i;
+}
+
+// Each expert's matrices count by the rows that came to it; the third had none.
+TEST_P(Awq, FactorsOfExpertsEqualTheSearchInFloat64) {
+  const AwqCase& c = GetParam();
+  const auto expert = [&](uint32_t seed, Matrix x) {
+    return Products{{normal_matrix(c.rows, c.columns, seed), normal_matrix(8, c.columns, seed + 1)}, std::move(x)};
+  };
+  const Matrix x = inputs(c.columns);
+  Matrix others(x.begin() + 200, x.end());
+  for (auto& row : others) std::reverse(row.begin(), row.end());
+  const std::vector<Products> experts = {expert(1, {x.begin(), x.begin() + 200}), expert(3, others), expert(5, {})};
+  const std::vector<double> expected = reference_factors(c, experts);
+  EXPECT_NE(expected, reference_factors(c, {experts[0]}));
+  const std::vector<float> found = factors(c, experts);
   for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5 * expected[i]) << i;
 }
 

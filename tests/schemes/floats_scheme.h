@@ -5,6 +5,14 @@
 
 namespace tenon::test {
 
+struct StateArgs {
+  uint32_t bytes;
+};
+
+void mark(const StateArgs& a, const sdk::Part& part) {
+  for (uint32_t i = part.begin(); i < part.end(); ++i) std::fill_n(part.ptr<uint8_t>(0), a.bytes, uint8_t{1});
+}
+
 // T has kName, kDoc, kParams, kDescription, which files say about themselves, and column_factors().
 template <class T>
 class FloatsScheme : public PlainScheme<T> {
@@ -35,9 +43,12 @@ class FloatsScheme : public PlainScheme<T> {
     std::copy_n(e.data, e.rows * static_cast<size_t>(s.in_dim), static_cast<float*>(e.out[0]));
   }
 
-  // It needs no more than to be asked.
+  // It needs no more than to be asked, about every expert as well: the state says that rows came.
   uint64_t observed_bytes(const tenon_linear&) const { return sizeof(double); }
-  void observe(const tenon_linear&, const tenon_observe_call&, sdk::Recorder&) const {}
+  void observe(const tenon_linear&, const tenon_observe_call& call, sdk::Recorder& r) const {
+    const StateArgs args{static_cast<uint32_t>(r.describe(call.state).dim[0])};
+    r.emit<mark>({.name = "mark", .operands = {{{call.state, TENON_WRITE}}}, .chunks = {1}}, args);
+  }
 };
 
 }  // namespace tenon::test

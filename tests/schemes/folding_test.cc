@@ -4,6 +4,7 @@
 #include <set>
 
 #include "llama_reference.h"
+#include "mixture.h"
 #include "schemes.h"
 #include "support/weights_writer.h"
 #include "weights/expect_error.h"
@@ -42,14 +43,19 @@ std::set<std::string> changed_in_first_layer(const Weights& source, const Weight
   return changed;
 }
 
-std::vector<Logprob> logprobs(const std::string& model) {
+std::vector<Logprob> logprobs(const std::string& model, const Settings& scheme = {"quantization.use=folds"}) {
   EngineOptions options{.config = model,
-                        .set = with({kExact.begin() + 2, kExact.end()}, {"quantization.use=folds"}),
+                        .set = with({kExact.begin() + 2, kExact.end()}, scheme),
                         .plugin_dirs = {TENON_SCHEME_TEST_PLUGINS, plugins()}};
   Request r = request(24);
   r.logprobs = true;
   const Result result = Engine::open(options)->generate(r);
   return {result.logprobs.begin(), result.logprobs.end()};
+}
+
+void expect_same(const std::vector<Logprob>& before, const std::vector<Logprob>& after) {
+  ASSERT_EQ(before.size(), after.size());
+  for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(before[i].value, after[i].value, 2e-4) << "token " << i;
 }
 
 TEST_P(Folding, ChangesWeightsAndNothingThatTheyCompute) {
@@ -60,9 +66,7 @@ TEST_P(Folding, ChangesWeightsAndNothingThatTheyCompute) {
   quantize_model(golden(c.model), folder, calibrated("folds", *registry));
   const auto source = open_weights(golden(c.model)), out = open_weights(folder);
   EXPECT_EQ(changed_in_first_layer(*source, *out), c.changed);
-  const auto before = logprobs(golden(c.model)), after = logprobs(folder);
-  ASSERT_EQ(before.size(), after.size());
-  for (size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(before[i].value, after[i].value, 2e-4) << "token " << i;
+  expect_same(logprobs(golden(c.model)), logprobs(folder));
 }
 
 std::set<std::string> matrices(const std::set<std::string>& more = {}) {
@@ -104,7 +108,43 @@ INSTANTIATE_TEST_SUITE_P(
             "tiny-olmo2",
             {"self_attn.v_proj.weight", "self_attn.o_proj.weight", "mlp.up_proj.weight", "mlp.down_proj.weight"}}));
 
-// The second norm goes into a router and experts.
+// Names what changes of a mixture's layer: its second norm goes into a router and experts.
+std::set<std::string> mixture() {
+  std::set<std::string> names = {"input_layernorm.weight",      "post_attention_layernorm.weight",
+                                 "self_attn.q_proj.weight",     "self_attn.k_proj.weight",
+                                 "self_attn.v_proj.weight",     "self_attn.o_proj.weight",
+                                 "block_sparse_moe.gate.weight"};
+  for (const int expert : {0, 1, 2, 3, 4}) {
+    for (const char* matrix : {".w1.weight", ".w2.weight", ".w3.weight"}) {
+      names.insert("block_sparse_moe.experts." + std::to_string(expert) + matrix);
+    }
+  }
+  return names;
+}
+
+// Makes plain weights of those that the scheme has written, which holds no experts itself.
+void name_as_plain(const std::filesystem::path& folder) {
+  std::ifstream in(folder / "model.safetensors", std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(in), {});
+  const std::string own = ".floats\"", plain = ".weight\"";
+  for (size_t at = 0; (at = bytes.find(own, at)) != std::string::npos;) bytes.replace(at, own.size(), plain);
+  testing::write_file(folder / "model.safetensors", bytes);
+  boost::json::object config = config_of(folder);
+  config.erase("quantization_config");
+  testing::write_file(folder / "config.json", boost::json::serialize(config));
+}
+
+TEST(Foldings, OfAMixtureAreSharedByItsRouter) {
+  const ScratchFolder scratch;
+  const auto registry = schemes();
+  const std::string folder = scratch.path() / "out";
+  quantize_model(golden("tiny-mixtral"), folder, calibrated("folds", *registry));
+  EXPECT_EQ(changed_in_first_layer(*open_weights(golden("tiny-mixtral")), *open_weights(folder)), mixture());
+  name_as_plain(folder);
+  const Settings exact = {"quantization.use=none", "quantization.dtype=fp32"};
+  expect_same(logprobs(golden("tiny-mixtral"), exact), logprobs(folder, exact));
+}
+
 TEST(Foldings, LeaveOutExpertsThatAnotherSchemeWrites) {
   const ScratchFolder scratch;
   const auto registry = schemes();

@@ -19,12 +19,16 @@ inline std::string expert_name(int layer, uint64_t expert, const std::string& ma
   return "model.layers." + std::to_string(layer) + ".block_sparse_moe.experts." + std::to_string(expert) + "." + matrix;
 }
 
+inline boost::json::object config_of(const std::filesystem::path& folder) {
+  std::ifstream in(folder / "config.json");
+  return boost::json::parse(std::string(std::istreambuf_iterator<char>(in), {})).as_object();
+}
+
 // Writes a folder with random weights. Column 0 of every row of x is large and above 0 before the routers, and the last
 // expert's score is as large and below 0.
 inline std::string write_mixture(const std::filesystem::path& folder) {
   std::filesystem::copy(golden("tiny-mixtral"), folder);
-  std::ifstream in(folder / "config.json");
-  boost::json::object config = boost::json::parse(std::string(std::istreambuf_iterator<char>(in), {})).as_object();
+  boost::json::object config = config_of(folder);
   config["hidden_size"] = kMixtureWidth;
   config["intermediate_size"] = kMixtureInner;
   config["head_dim"] = kMixtureWidth / 4;

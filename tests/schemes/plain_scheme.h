@@ -16,8 +16,9 @@ namespace tenon::test {
 struct ProductArgs {
   uint32_t k, rows, n_mats, mat_rows[TENON_MAX_STORES];
   int64_t x_stride, y_stride;  // elements
+  bool routed;                 // rows have experts, whose matrices lie in a store one after the other
 };
-enum { kY, kX, kLive, kStores };  // operands
+enum { kY, kX, kLive, kExpert, kStores };  // operands; without experts kExpert is kLive once more
 
 // A chunk is one column of y, over all live rows.
 void multiply(const ProductArgs& a, const sdk::Part& part) {
@@ -25,11 +26,15 @@ void multiply(const ProductArgs& a, const sdk::Part& part) {
   for (uint32_t column = part.begin(); column < part.end(); ++column) {
     uint32_t mat = 0, row_of_mat = column;
     while (row_of_mat >= a.mat_rows[mat]) row_of_mat -= a.mat_rows[mat++];
-    const float* w = part.ptr<const float>(kStores + mat) + size_t{row_of_mat} * a.k;
     for (uint32_t r = 0; r < live; ++r) {
+      const int32_t expert = a.routed ? part.ptr<const int32_t>(kExpert)[r] : 0;
       const float* x = part.ptr<const float>(kX) + r * a.x_stride;
       float sum = 0;
-      for (uint32_t i = 0; i < a.k; ++i) sum += x[i] * w[i];
+      if (expert >= 0) {
+        const size_t row = static_cast<size_t>(expert) * a.mat_rows[mat] + row_of_mat;
+        const float* w = part.ptr<const float>(kStores + mat) + row * a.k;
+        for (uint32_t i = 0; i < a.k; ++i) sum += x[i] * w[i];
+      }
       part.ptr<float>(kY)[r * a.y_stride + column] = sum;
     }
   }
@@ -59,7 +64,7 @@ class PlainScheme : public sdk::Quantization<T> {
   using Site = cpu::LinearSite;
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
-    tenon_claim claim = cpu::claim_linear(s, &T::source);
+    tenon_claim claim = cpu::claim_linear(s, &T::source, true);
     claim.pro = claim.epi = 0;
     return claim;
   }
@@ -67,6 +72,7 @@ class PlainScheme : public sdk::Quantization<T> {
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const>) const {
     auto site = std::make_unique<Site>();
     site->k = static_cast<uint32_t>(s.in_dim);
+    site->experts = s.experts;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       site->mats.push_back(cpu::stored_matrix(s, i, TENON_F32, site->k * sizeof(float), T::source(s, i)));
     }
@@ -88,8 +94,12 @@ class PlainScheme : public sdk::Quantization<T> {
     args.rows = static_cast<uint32_t>(y.dim[0]);
     args.x_stride = x.stride[0] / 4;
     args.y_stride = y.stride[0] / 4;
-    std::vector<tenon_operand> operands{
-        {call.y, TENON_WRITE}, {call.x, TENON_READ}, {live_rows(call.row_live, r), TENON_READ}};
+    args.routed = site.experts != 0;
+    const tenon_tid live = live_rows(call.row_live, r);
+    std::vector<tenon_operand> operands{{call.y, TENON_WRITE},
+                                        {call.x, TENON_READ},
+                                        {live, TENON_READ},
+                                        {args.routed ? call.expert : live, TENON_READ}};
     for (const cpu::StoredMatrix& m : site.mats) {
       operands.push_back({call.store[args.n_mats], TENON_READ});
       args.mat_rows[args.n_mats++] = m.rows;

@@ -1,5 +1,6 @@
 #include "folder_texts.h"
 
+#include <algorithm>
 #include <boost/json/serialize.hpp>
 #include <system_error>
 
@@ -39,6 +40,18 @@ std::string with_quantization(const std::string& config, const std::string& desc
   }
   root["quantization_config"] = parse_json(description, "quantization_config");
   return boost::json::serialize(value) + "\n";
+}
+
+std::string with_names(const std::string& description, const std::string& key, const std::vector<std::string>& names) {
+  boost::json::value value = parse_json(description, "quantization_config");
+  boost::json::value& list = value.as_object()[key];
+  if (list.is_null()) list.emplace_array();
+  if (!list.is_array()) throw Error(ErrorCode::kModel, {"quantization_config"}, "\"" + key + "\" is no list");
+  boost::json::array& all = list.as_array();
+  for (const std::string& name : names) {
+    if (std::ranges::find(all, boost::json::value(name)) == all.end()) all.emplace_back(name);
+  }
+  return boost::json::serialize(value);
 }
 
 }  // namespace tenon::weights

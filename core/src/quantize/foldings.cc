@@ -64,14 +64,34 @@ class Search {
     return {linears.begin(), linears.end()};
   }
 
-  // Returns false if the product's matrix cannot have factors.
+  // Returns false if the product's matrices cannot have factors.
+  static bool set_layer(const LinearDecl& decl, Folding& folding) {
+    if (!decl.product || decl.lookup || decl.layer < 0) return false;
+    if (static_cast<size_t>(decl.columns) != folding.source.size()) return false;
+    if (folding.layer >= 0 && folding.layer != decl.layer) return false;
+    folding.layer = decl.layer;
+    return true;
+  }
   bool add_consumer(LinearId id, Folding& folding) const {
     const LinearDecl& decl = model_.linears()[id];
-    const bool plain = decl.experts.empty() && decl.product && !decl.lookup && decl.layer >= 0;
-    if (!plain || static_cast<size_t>(decl.columns) != folding.source.size()) return false;
-    if (!folding.consumers.empty() && folding.layer != decl.layer) return false;
-    folding.layer = decl.layer;
+    if (!decl.experts.empty() || !set_layer(decl, folding)) return false;
     folding.consumers.push_back(decl.matrix.name);
+    return true;
+  }
+
+  // Takes products of which the first is the router of the others, which are all experts'. False: they are others.
+  bool add_mixture(const std::vector<LinearId>& ids, Folding& folding) const {
+    const LinearDecl& router = model_.linears()[ids.front()];
+    if (!router.experts.empty() || !is_router(router.matrix.path) || !set_layer(router, folding)) return false;
+    folding.router = router.matrix.name;
+    folding.experts = static_cast<uint32_t>(router.matrix.rows);
+    for (uint32_t e = 0; e < folding.experts; ++e) {
+      for (auto id = ids.begin() + 1; id != ids.end(); ++id) {
+        const LinearDecl& decl = model_.linears()[*id];
+        if (decl.experts.size() != folding.experts || !set_layer(decl, folding)) return false;
+        folding.consumers.push_back(decl.experts[e].name);
+      }
+    }
     return true;
   }
 
@@ -142,7 +162,10 @@ class Search {
       };
       if (!std::all_of(norm.vectors.begin(), norm.vectors.end(), only_here)) continue;
       const auto takes = [&](LinearId id) { return add_consumer(id, folding); };
-      if (std::all_of(linears.begin(), linears.end(), takes)) found_.push_back(std::move(folding));
+      const bool mixture = !model_.linears()[linears.back()].experts.empty();
+      if (mixture ? add_mixture(linears, folding) : std::ranges::all_of(linears, takes)) {
+        found_.push_back(std::move(folding));
+      }
     }
   }
 

@@ -20,21 +20,24 @@ struct Folding {
     float added = 0;  // to an element as it is stored: some norms are stored less one
   };
 
-  int32_t layer = 0;
-  std::vector<std::string> consumers;  // names of the matrices that take x
-  std::vector<uint32_t> source;        // by column of x: elements and rows of this number make it
-  uint32_t sources = 0;                // so many there are
-  std::vector<Elements> vectors;       // they are divided
-  std::string producer;                // the rows of this matrix are divided; "": there is none
+  int32_t layer = -1;
+  std::vector<std::string> consumers;  // names of the matrices that take x; of experts [experts][as many for each]
+  uint32_t experts = 0;                // 0: the consumers are no experts'
+  std::string router;             // the matrix of this name takes x as well, and chooses the experts; "": there is none
+  std::vector<uint32_t> source;   // by column of x: elements and rows of this number make it
+  uint32_t sources = 0;           // so many there are
+  std::vector<Elements> vectors;  // they are divided
+  std::string producer;           // the rows of this matrix are divided; "": there is none
   int64_t first_row = 0;
 };
 
 // Finds out of a model's declarations, and of the step that it records, where scaling is exact:
-//   - a norm whose result goes into products and nowhere else: its weight and bias;
+//   - a norm whose result goes into products and nowhere else, or into the gate and up of experts and their router: its
+//     weight and bias;
 //   - attention whose result goes into one product: the rows of V and its bias, one row for all heads that share it;
 //   - a gate that multiplies by one half of its columns (silu_mul, gelu_mul): the rows of that half and their bias, or
 //     each expert's rows of `up`, which have none.
-// Other products of experts, and whatever the ops between make something else of, are left out.
+// Whatever the ops between make something else of is left out.
 std::vector<Folding> foldings_of(const ModelListing& model);
 
 }  // namespace tenon

@@ -2,6 +2,8 @@
 // rows: a row's factor changes nothing in how the row is rounded.
 #include "layer_factors.h"
 
+#include <algorithm>
+
 #include "../../model/weights/tensor_converter.h"
 
 namespace tenon {
@@ -15,17 +17,20 @@ std::vector<float> all_of(const Weights& model, const PlannedTensor& p) {
 }
 
 std::vector<float> chosen_factors(const Weights& model, const PlannedFolding& folding, const Calibration& calibration) {
-  const std::span<const std::byte> observed = calibration.observed(*folding.consumers.front());
-  if (observed.empty()) return {};
+  SharedColumns shared{
+      .matrices = {}, .data = {}, .observed = {}, .tied = folding.source, .routed = folding.experts > 0};
+  const size_t sets = std::max(folding.experts, 1U), of_a_set = folding.consumers.size() / sets;
+  for (size_t set = 0; set < sets; ++set) {
+    shared.observed.push_back(calibration.observed(*folding.consumers[set * of_a_set]));
+  }
+  if (std::ranges::all_of(shared.observed, [](const auto& state) { return state.empty(); })) return {};
   std::vector<std::vector<float>> weights;
-  std::vector<const ModelMatrix*> matrices;
-  std::vector<const float*> data;
   for (const PlannedTensor* p : folding.consumers) {
     weights.push_back(all_of(model, *p));
-    matrices.push_back(&p->matrix);
-    data.push_back(weights.back().data());
+    shared.matrices.push_back(&p->matrix);
+    shared.data.push_back(weights.back().data());
   }
-  return folding.consumers.front()->scheme->column_factors(matrices, data, observed, folding.source);
+  return folding.consumers.front()->scheme->column_factors(shared);
 }
 
 }  // namespace
@@ -36,6 +41,12 @@ LayerFactors::LayerFactors(const Weights& model, const QuantizePlan& plan, const
   for (const PlannedFolding& folding : plan.foldings) {
     if (folding.layer == layer) fold(folding, chosen_factors(model, folding, calibration));
   }
+}
+
+// A row has as many weights as there are factors, and is multiplied by them.
+void LayerFactors::multiply_columns(const PlannedTensor& matrix, const std::vector<float>& factors) {
+  std::vector<float>& weights = plain_.try_emplace(&matrix, all_of(model_, matrix)).first->second;
+  for (size_t i = 0; i < weights.size() && !factors.empty(); ++i) weights[i] *= factors[i % factors.size()];
 }
 
 // There are no factors where the scheme does not observe the site.
@@ -50,8 +61,9 @@ void LayerFactors::fold(const PlannedFolding& folding, const std::vector<float>&
     rows.resize(static_cast<size_t>(folding.producer->matrix.rows), 1);
     for (size_t i = 0; i < of_source.size(); ++i) rows[static_cast<size_t>(folding.first_row) + i] /= of_source[i];
   }
+  if (folding.router != nullptr) multiply_columns(*folding.router, factors);
   for (const PlannedFolding::Elements& e : folding.vectors) {
-    std::vector<float>& vector = vectors_.try_emplace(e.vector, all_of(model_, *e.vector)).first->second;
+    std::vector<float>& vector = plain_.try_emplace(e.vector, all_of(model_, *e.vector)).first->second;
     for (size_t i = 0; i < of_source.size(); ++i) {
       float& element = vector[static_cast<size_t>(e.first) + i];
       if (of_source[i] != 1) element = (element + e.added) / of_source[i] - e.added;

@@ -1,4 +1,5 @@
-// These are the factors of one layer's foldings: for columns and rows of its matrices, and its vectors after that.
+// These are the factors of one layer's foldings: for columns and rows of its matrices, and its vectors and routers after
+// that.
 #pragma once
 
 #include <map>
@@ -18,15 +19,16 @@ class LayerFactors {
 
   // Returns nullptr if the matrix has none.
   const MatrixFactors* of(const PlannedTensor& matrix) const;
-  // Returns the vectors of the layer as they are to be stored.
-  const std::map<const PlannedTensor*, std::vector<float>>& vectors() const { return vectors_; }
+  // Returns the vectors and routers of the layer's foldings as they are to be stored.
+  const std::map<const PlannedTensor*, std::vector<float>>& plain() const { return plain_; }
 
  private:
   void fold(const PlannedFolding& folding, const std::vector<float>& factors);
+  void multiply_columns(const PlannedTensor& matrix, const std::vector<float>& factors);
 
   const Weights& model_;
   std::map<const PlannedTensor*, MatrixFactors> matrices_;
-  std::map<const PlannedTensor*, std::vector<float>> vectors_;
+  std::map<const PlannedTensor*, std::vector<float>> plain_;
 };
 
 }  // namespace tenon

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "../../model/weights/folder_texts.h"
 #include "../../model/weights/layout.h"
 #include "../../model/weights/tensor_converter.h"
 #include "foldings.h"
@@ -67,28 +68,45 @@ class Planner {
   void fold(QuantizePlan& plan) const {
     std::map<std::string, PlannedTensor*> by_name;
     for (PlannedTensor& p : plan.tensors) by_name[p.source->name] = &p;
-    const auto matrix_of = [&](const std::string& name) -> const PlannedTensor* {
+    const auto matrix_of = [&](const std::string& name, const SchemeEncoder* scheme) -> PlannedTensor* {
       const auto found = by_name.find(name + ".weight");
-      return found != by_name.end() && found->second->scheme == options_.target.scheme.get() ? found->second : nullptr;
+      return found != by_name.end() && found->second->scheme == scheme ? found->second : nullptr;
     };
+    const SchemeEncoder* const scheme = options_.target.scheme.get();
     for (const Folding& f : foldings_) {
-      PlannedFolding folding{
-          .layer = f.layer, .consumers = {}, .source = f.source, .sources = f.sources, .vectors = {}};
-      for (const std::string& name : f.consumers) folding.consumers.push_back(matrix_of(name));
-      folding.producer = matrix_of(f.producer);
-      folding.first_row = f.first_row;
-      const bool all =
-          std::find(folding.consumers.begin(), folding.consumers.end(), nullptr) == folding.consumers.end();
-      if (!all || folding.consumers.size() > TENON_MAX_STORES || f.producer.empty() != (folding.producer == nullptr)) {
-        continue;
-      }
+      PlannedFolding folding{.layer = f.layer,
+                             .consumers = {},
+                             .experts = f.experts,
+                             .source = f.source,
+                             .sources = f.sources,
+                             .vectors = {},
+                             .producer = matrix_of(f.producer, scheme),
+                             .first_row = f.first_row};
+      for (const std::string& name : f.consumers) folding.consumers.push_back(matrix_of(name, scheme));
+      PlannedTensor* const router = matrix_of(f.router, nullptr);
+      const bool all = std::ranges::find(folding.consumers, nullptr) == folding.consumers.end() &&
+                       f.producer.empty() == (folding.producer == nullptr) && f.router.empty() == (router == nullptr);
+      if (!all || folding.consumers.size() / std::max(f.experts, 1U) > TENON_MAX_STORES) continue;
+      const ModelMatrix& consumer = folding.consumers.front()->matrix;
       for (const Folding::Elements& e : f.vectors) {
         PlannedTensor* vector = by_name.at(e.tensor);
-        mark_folded(*vector, folding.consumers.front()->matrix);
+        mark_folded(*vector, consumer);
         folding.vectors.push_back({vector, e.first, e.added});
       }
+      if (router != nullptr) mark_folded(*router, consumer);
+      folding.router = router;
       plan.foldings.push_back(std::move(folding));
     }
+  }
+
+  // Names the matrices of products that no scheme writes.
+  std::vector<std::string> plain_products(const QuantizePlan& plan) const {
+    std::vector<std::string> names;
+    for (const PlannedTensor& p : plan.tensors) {
+      const ModelMatrix* declared = p.scheme == nullptr ? known(*p.source) : nullptr;
+      if (declared != nullptr && declared->product && !declared->lookup) names.push_back(declared->name);
+    }
+    return names;
   }
 
   PlannedTensor plan(const WeightTensor& t) {
@@ -99,7 +117,7 @@ class Planner {
     }
     const QuantizeTarget& wanted = wanted_target(t, options_);
     std::string refusal = wanted.scheme ? ask(*wanted.scheme, p) : fit(wanted.format, p);
-    if (refusal.empty() && &wanted == &options_.target && is_router(t) && would_lose(p)) {
+    if (refusal.empty() && &wanted == &options_.target && is_router_of_model(t) && would_lose(p)) {
       refusal = "near ties of a router's scores choose other experts; --override stores it otherwise";
       p.scheme = nullptr;
       p.described = {};
@@ -141,15 +159,11 @@ class Planner {
     const auto found = matrices_.find(without_weight(t.name));
     return found == matrices_.end() ? nullptr : &found->second;
   }
-  bool is_router(const WeightTensor& t) const {
+  bool is_router_of_model(const WeightTensor& t) const {
     const ModelMatrix* declared = known(t);
-    return declared != nullptr && declared->path.ends_with(".router");
+    return declared != nullptr && is_router(declared->path);
   }
-  // Files in published forms have no place to say that one matrix of a kind is stored otherwise.
-  static bool would_lose(const PlannedTensor& p) {
-    if (p.scheme == nullptr) return is_blocks(p.format);
-    return p.described.description.find(R"("quant_method":"tenon")") != std::string::npos;
-  }
+  static bool would_lose(const PlannedTensor& p) { return p.scheme != nullptr || is_blocks(p.format); }
 
   // `consumer` is a matrix of the layer.
   static void mark_folded(PlannedTensor& p, const ModelMatrix& consumer) {
@@ -202,6 +216,7 @@ void check_overrides(const Weights& model, const QuantizeOptions& options) {
 QuantizePlan plan_tensors(const Weights& model, const QuantizeOptions& options, QuantizeReport& report) {
   QuantizePlan plan;
   Planner planner(model, options, report);
+  std::string plain_names;
   for (const WeightTensor& t : model.tensors()) plan.tensors.push_back(planner.plan(t));
   planner.fold(plan);
   for (PlannedTensor& p : plan.tensors) {
@@ -210,7 +225,13 @@ QuantizePlan plan_tensors(const Weights& model, const QuantizeOptions& options, 
     report.weights += element_count(*p.source);
     ++report.tensors[p.scheme != nullptr ? p.scheme->name() : std::string(tenon_format_name(p.format))];
     const bool of_whole = p.scheme == options.target.scheme.get();
-    if (p.scheme != nullptr && (of_whole || plan.description.empty())) plan.description = p.described.description;
+    if (p.scheme != nullptr && (of_whole || plan.description.empty())) {
+      plan.description = p.described.description;
+      plain_names = p.described.plain_names;
+    }
+  }
+  if (!plain_names.empty()) {
+    plan.description = weights::with_names(plan.description, plain_names, planner.plain_products(plan));
   }
   for (const WeightTensor& t : plan.written) report.bytes_written += t.bytes;
   return plan;

@@ -16,8 +16,8 @@ struct PlannedTensor {
   ModelMatrix matrix;                       // it counts if there is a scheme
   MatrixDescription described;              // it counts if there is a scheme
   size_t first = 0;                         // number of its first tensor among those that are written
-  // If true, this is no matrix, but a vector that factors are folded into, written as f32 with the matrices of its
-  // layer. Then `matrix` has its place in the model, and `described` its one tensor.
+  // If true, this is a vector that factors are folded into, or a router whose columns are multiplied by them, written as
+  // f32 with the matrices of its layer. Then `matrix` has its place in the model, and `described` its one tensor.
   bool folded = false;
 
   // A layer at a time is written of these.
@@ -31,9 +31,12 @@ struct PlannedFolding {
     int64_t first;
     float added;
   };
-  int32_t layer = 0;
+  // See Folding.
+  int32_t layer = -1;
   std::vector<const PlannedTensor*> consumers;
-  std::vector<uint32_t> source;  // see Folding
+  uint32_t experts = 0;
+  const PlannedTensor* router = nullptr;
+  std::vector<uint32_t> source;
   uint32_t sources = 0;
   std::vector<Elements> vectors;
   const PlannedTensor* producer = nullptr;

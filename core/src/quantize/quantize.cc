@@ -210,7 +210,7 @@ class Writing {
           return MatrixInput{calibration.observed(p), factors.of(p)};
         },
         put_both);
-    for (const auto& [p, vector] : factors.vectors()) put_both(*p, 0, std::as_bytes(std::span(vector)));
+    for (const auto& [p, numbers] : factors.plain()) put_both(*p, 0, std::as_bytes(std::span(numbers)));
   }
   void observe(Calibration& calibration, std::span<const PlannedTensor* const> batch) {
     const std::string& path = batch.front()->matrix.path;

@@ -26,10 +26,11 @@ std::unique_ptr<Context> host_context(Registry& registry) {
   return std::make_unique<Context>(config, registry, PipelineOptions{});
 }
 
-// This has matrices that share x as the boundary has them, with the path and the uses of the first. It borrows from
-// them.
+// This has matrices that share x as the boundary has them, with the path and the uses of the first: one after the other
+// those of `experts`, unless that is 0. It borrows from them.
 struct LinearOfMatrices {
-  explicit LinearOfMatrices(std::span<const ModelMatrix* const> all) : linear(sdk::abi_struct<tenon_linear>()) {
+  LinearOfMatrices(std::span<const ModelMatrix* const> all, uint32_t experts)
+      : linear(sdk::abi_struct<tenon_linear>()) {
     const ModelMatrix& first = *all.front();
     tensors.reserve(all.size());
     for (const ModelMatrix* m : all) {
@@ -38,7 +39,8 @@ struct LinearOfMatrices {
       matrices.push_back({m->name.c_str(), 1, 0, &tensors.back()});
     }
     linear.path = first.path.c_str();
-    linear.n_mats = static_cast<uint32_t>(all.size());
+    linear.n_mats = static_cast<uint32_t>(all.size()) / std::max(experts, 1U);
+    linear.experts = experts;
     linear.x_format = linear.y_format = TENON_F32;
     linear.out_dim = rows.data();
     linear.in_dim = first.columns;
@@ -48,7 +50,7 @@ struct LinearOfMatrices {
     linear.product_wanted = first.product ? 1 : 0;
     linear.pro = linear.epi = &none;
   }
-  explicit LinearOfMatrices(const ModelMatrix& m) : LinearOfMatrices(std::array{&m}) {}
+  explicit LinearOfMatrices(const ModelMatrix& m) : LinearOfMatrices(std::array{&m}, 0) {}
   LinearOfMatrices(const LinearOfMatrices&) = delete;
   LinearOfMatrices& operator=(const LinearOfMatrices&) = delete;
 
@@ -100,6 +102,7 @@ std::variant<MatrixDescription, std::string> SchemeEncoder::describe(const Model
   }
   result.whole = written.whole != 0;
   if (written.description != nullptr) result.description = written.description;
+  if (written.plain_names != nullptr) result.plain_names = written.plain_names;
   check(matrix, result);
   return result;
 }
@@ -133,26 +136,28 @@ void SchemeEncoder::encode(const ModelMatrix& matrix, const tenon_encode& rows) 
   call.check(status);
 }
 
-std::vector<float> SchemeEncoder::column_factors(std::span<const ModelMatrix* const> matrices,
-                                                 std::span<const float* const> data,
-                                                 std::span<const std::byte> observed,
-                                                 std::span<const uint32_t> tied) const {
-  const LinearOfMatrices linear(matrices);
+std::vector<float> SchemeEncoder::column_factors(const SharedColumns& shared) const {
+  const std::string& path = shared.matrices.front()->path;
+  const std::span<const uint32_t> tied = shared.tied;
+  const LinearOfMatrices linear(shared.matrices, shared.routed ? static_cast<uint32_t>(shared.observed.size()) : 0);
   std::vector<float> factors(tied.size(), 1);
+  std::vector<const void*> observed;
+  for (const std::span<const std::byte> state : shared.observed)
+    observed.push_back(state.empty() ? nullptr : state.data());
   auto asked = sdk::abi_struct<tenon_column_factors>();
-  asked.data = data.data();
+  asked.data = shared.data.data();
   asked.observed = observed.data();
   asked.tied = tied.data();
   asked.factor = factors.data();
-  Call call(instance_, "column_factors " + matrices.front()->path);
+  Call call(instance_, "column_factors " + path);
   call.check(table().column_factors(instance_.self(), &linear.linear, &asked, call.why()));
   std::map<uint32_t, float> of_number;
   for (size_t i = 0; i < factors.size(); ++i) {
     const float tied_to = of_number.emplace(tied[i], factors[i]).first->second;
     if (std::isfinite(factors[i]) && factors[i] > 0 && factors[i] == tied_to) continue;
     throw Error(ErrorCode::kPlugin,
-                instance_.id() + ": column_factors " + matrices.front()->path + ": column " + std::to_string(i) +
-                    " gets " + std::to_string(factors[i]) +
+                instance_.id() + ": column_factors " + path + ": column " + std::to_string(i) + " gets " +
+                    std::to_string(factors[i]) +
                     (factors[i] == tied_to ? "; expected a number above 0"
                                            : ", and a column that is tied to it " + std::to_string(tied_to)));
   }

@@ -37,6 +37,16 @@ struct MatrixDescription {
   std::vector<Tensor> tensors;
   bool whole = false;       // encode() takes all rows in one call
   std::string description;  // JSON
+  std::string plain_names;  // the key in it of a list of what stays plain; "": there is none
+};
+
+// These matrices share x; those of experts have each the rows that came to it. See tenon_column_factors.
+struct SharedColumns {
+  std::vector<const ModelMatrix*> matrices;          // [n], or [experts][n]
+  std::vector<const float*> data;                    // the matrices' weights
+  std::vector<std::span<const std::byte>> observed;  // [1], or [experts]; empty: no row came
+  std::span<const uint32_t> tied;
+  bool routed = false;
 };
 
 // Thread: any may call encode(), one at a time for one matrix; one at a time may call the others.
@@ -57,10 +67,9 @@ class SchemeEncoder {
   std::variant<MatrixDescription, std::string> describe(const ModelMatrix& matrix) const;
   // See tenon_encode. Throws Error: kModel with the scheme's reason where it refuses the numbers, kPlugin.
   void encode(const ModelMatrix& matrix, const tenon_encode& rows) const;
-  // Returns the factors of the columns of matrices that share x; data: the matrices' weights. See tenon_column_factors.
-  // Throws Error(kPlugin) for factors that are no numbers above 0, and for different ones of tied columns.
-  std::vector<float> column_factors(std::span<const ModelMatrix* const> matrices, std::span<const float* const> data,
-                                    std::span<const std::byte> observed, std::span<const uint32_t> tied) const;
+  // Returns the factors of the columns. Throws Error(kPlugin) for factors that are no numbers above 0, and for
+  // different ones of tied columns.
+  std::vector<float> column_factors(const SharedColumns& shared) const;
 
  private:
   const tenon_quantization& table() const { return instance_.table<tenon_quantization>(); }

@@ -24,10 +24,10 @@ uint32_t tiles_of(uint32_t rows) {
   return (rows + kTile - 1) / kTile;
 }
 
-// Returns M (k, k) by the number of rows of x, divided by the factors on both sides.
-std::vector<float> mean_products(const Moments& moments, uint32_t k, const float* factor, Workers& workers) {
+// Returns M (k, k) by the number of rows, divided by the factors on both sides.
+std::vector<float> mean_products(const Moments& moments, double rows, uint32_t k, const float* factor,
+                                 Workers& workers) {
   std::vector<float> m(size_t{k} * k);
-  const double rows = moments.rows();
   workers.each(k, [&](uint32_t i, void*) {
     for (uint32_t j = 0; j < k; ++j) {
       const double by = factor == nullptr ? 1 : double{factor[i]} * factor[j];
@@ -77,11 +77,20 @@ struct ErrorOf {
   }
 };
 
+double rows_of(const SharedInput& input) {
+  double rows = 0;
+  for (const SharedInput::Set& set : input.sets) rows += set.moments.rows();
+  return rows;
+}
+
 // mean|x| of each column, or of all columns that are tied to it.
 std::vector<double> mean_magnitudes(const SharedInput& input, const uint32_t* tied) {
+  const double rows = rows_of(input);
   std::vector<double> sum(input.columns), count(input.columns);
   for (uint32_t i = 0; i < input.columns; ++i) {
-    sum[tied[i]] += input.moments.magnitude(i) / input.moments.rows();
+    double magnitude = 0;
+    for (const SharedInput::Set& set : input.sets) magnitude += set.moments.magnitude(i);
+    sum[tied[i]] += magnitude / rows;
     ++count[tied[i]];
   }
   std::vector<double> mean;
@@ -109,18 +118,19 @@ void rounding_error(const float* row, const std::vector<float>& factors, const R
   }
 }
 
-double error_of(const SharedInput& input, const std::vector<float>& m, const std::vector<float>& factors,
-                const Rounding& rounding, const calibrated::Compute& compute) {
+// m: the set's M.
+double error_of(const SharedInput& input, const SharedInput::Set& set, const std::vector<float>& m,
+                const std::vector<float>& factors, const Rounding& rounding, const calibrated::Compute& compute) {
   double error = 0;
   const uint32_t k = input.columns;
-  for (size_t mat = 0; mat < input.data.size(); ++mat) {
+  for (size_t mat = 0; mat < set.data.size(); ++mat) {
     const auto rows = static_cast<uint32_t>(input.rows[mat]);
     std::vector<double> by_row(rows);
     compute.workers.each(tiles_of(rows), [&](uint32_t tile, void* scratch) {
       const uint32_t first = tile * kTile, count = std::min(kTile, rows - first);
       std::vector<float> scaled(k), d(size_t{count} * k);
       for (uint32_t r = 0; r < count; ++r) {
-        rounding_error(input.data[mat] + size_t{first + r} * k, factors, rounding, scaled.data(), &d[size_t{r} * k]);
+        rounding_error(set.data[mat] + size_t{first + r} * k, factors, rounding, scaled.data(), &d[size_t{r} * k]);
       }
       ErrorOf{compute.products, scratch}(d.data(), count, k, {m.data(), k}, &by_row[first]);
     });
@@ -172,15 +182,21 @@ void set_codes(const float* w, uint32_t row, uint32_t k, const Rounding& roundin
 std::vector<float> searched_factors(const SharedInput& input, const uint32_t* tied, const Rounding& rounding,
                                     const Products& products, Workers& workers) {
   const std::vector<double> mean = mean_magnitudes(input, tied);
-  const std::vector<float> m = mean_products(input.moments, input.columns, nullptr, workers);
+  std::vector<std::vector<float>> tried;
+  for (int i = 0; i < kPowers; ++i) tried.push_back(factors_of(mean, static_cast<double>(i) / kPowers));
+  std::vector<double> errors(tried.size());
+  for (const SharedInput::Set& set : input.sets) {
+    const std::vector<float> m = mean_products(set.moments, rows_of(input), input.columns, nullptr, workers);
+    for (size_t i = 0; i < tried.size(); ++i) {
+      errors[i] += error_of(input, set, m, tried[i], rounding, {products, workers});
+    }
+  }
   std::vector<float> best;
   double least = INFINITY;
-  for (int i = 0; i < kPowers; ++i) {
-    std::vector<float> factors = factors_of(mean, static_cast<double>(i) / kPowers);
-    const double error = error_of(input, m, factors, rounding, {products, workers});
-    if (!(error < least)) continue;
-    least = error;
-    best = std::move(factors);
+  for (size_t i = 0; i < tried.size(); ++i) {
+    if (!(errors[i] < least)) continue;
+    least = errors[i];
+    best = tried[i];
   }
   return best;
 }
@@ -204,7 +220,7 @@ Rounded round_clipped(const Matrix& matrix, const Moments& moments, const Roundi
                       Workers& workers) {
   const auto [w, n, k, factor] = matrix;
   const uint32_t groups = (k + rounding.group - 1) / rounding.group;
-  const std::vector<float> m = mean_products(moments, k, factor, workers);
+  const std::vector<float> m = mean_products(moments, moments.rows(), k, factor, workers);
   Rounded out{std::vector<uint8_t>(size_t{n} * k), std::vector<Grid>(size_t{n} * groups)};
   workers.each(tiles_of(n), [&](uint32_t tile, void* scratch) {
     const uint32_t row = tile * kTile, rows = std::min(kTile, n - row);

@@ -16,17 +16,20 @@ struct Rounding {
   uint32_t group;  // so many columns share a grid
 };
 
-// These are matrices side by side that take the same x.
+// These are matrices side by side that take the same columns of x: one set, or one for each expert that rows came to.
 struct SharedInput {
-  std::span<const float* const> data;  // matrix m: (rows[m], columns)
+  struct Set {
+    std::span<const float* const> data;  // matrix m: (rows[m], columns)
+    calibrated::Moments moments;         // rows() > 0
+  };
+  std::span<const Set> sets;
   std::span<const int64_t> rows;
   uint32_t columns;
-  const calibrated::Moments& moments;  // rows() > 0
 };
 
 // Returns the factors of columns with the least error of all products: mean|x|^(i / 20), i < 20, over the root of
-// the greatest times the least. `tied` columns, of the same number, have one factor, by the mean over all.
-// Returns nothing if the moments are not finite.
+// the greatest times the least; the mean is that of the rows of all sets. `tied` columns, of the same number, have one
+// factor, by the mean over all. Returns nothing if the moments are not finite.
 std::vector<float> searched_factors(const SharedInput& input, const uint32_t* tied, const Rounding& rounding,
                                     const calibrated::Products& products, calibrated::Workers& workers);
 

@@ -78,6 +78,7 @@ tenon_written Writer::describe(const tenon_linear& s) const {
   w.tensor[w.n_tensors++] = {"qzeros", TENON_I32, 2, {k / group, n / kRowsAWord}};
   w.tensor[w.n_tensors++] = {"scales", TENON_F16, 2, {k / group, n}};
   w.description = description_.c_str();
+  w.plain_names = "modules_to_not_convert";
   return w;
 }
 
@@ -95,11 +96,18 @@ void Writer::encode(const tenon_linear& s, const tenon_encode& e) const {
 
 void Writer::column_factors(const tenon_linear& s, const tenon_column_factors& c) const {
   const auto k = static_cast<uint32_t>(s.in_dim);
-  const calibrated::Moments moments(c.observed, k);
-  if (!scale_ || moments.rows() < kLeastRows) return;
+  std::vector<SharedInput::Set> sets;
+  double rows = 0;
+  for (uint32_t e = 0; e < std::max(s.experts, 1U); ++e) {
+    if (c.observed[e] == nullptr) continue;
+    const calibrated::Moments moments(c.observed[e], k);
+    if (moments.rows() > 0) sets.push_back({{c.data + size_t{e} * s.n_mats, s.n_mats}, moments});
+    rows += moments.rows();
+  }
+  if (!scale_ || rows < kLeastRows) return;
   calibrated::Workers workers(threads_);
-  const std::vector<float> factors = searched_factors({{c.data, s.n_mats}, {s.out_dim, s.n_mats}, k, moments}, c.tied,
-                                                      rounding(s.in_dim), calibrated::products(isa_), workers);
+  const std::vector<float> factors = searched_factors({sets, {s.out_dim, s.n_mats}, k}, c.tied, rounding(s.in_dim),
+                                                      calibrated::products(isa_), workers);
   if (factors.empty()) throw sdk::Failed("the products of x that were observed are not finite");
   std::copy(factors.begin(), factors.end(), c.factor);
 }

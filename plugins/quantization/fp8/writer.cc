@@ -85,6 +85,7 @@ class Fp8Writer final : public published::Writer {
                                        : tenon_stored{"weight_scale", TENON_F32, 1, {1}};
     if (static_x_) w.tensor[w.n_tensors++] = {"input_scale", TENON_F32, 1, {1}};
     w.description = description_.c_str();
+    w.plain_names = blocks() ? "modules_to_not_convert" : "ignore";
     return w;
   }
 

@@ -87,7 +87,7 @@ struct QuantizeOptions {
 };
 
 // An exception is a matrix that is stored as F16: it cannot be stored as was wanted, or it is a mixture's router, and no
-// override names it.
+// override names it. A router is stored as F32 where a scheme's factors are multiplied into its columns.
 struct QuantizeException {
   std::string tensor, wanted, reason;
 };

@@ -9,7 +9,7 @@
 #define TENON_LAYOUT_GRAMMAR      "7d4c5de3086cdb8e"
 #define TENON_LAYOUT_KV_CACHE     "25f663443518be55"
 #define TENON_LAYOUT_OP           "58e9379def2b0ce6"
-#define TENON_LAYOUT_QUANTIZATION "4ad23a9809ddf85e"
+#define TENON_LAYOUT_QUANTIZATION "92f564ffe5218607"
 #define TENON_LAYOUT_SAMPLER      "92f57e073110491f"
 #define TENON_LAYOUT_SCHEDULER    "7e4ebad5e21a3124"
 
@@ -99,9 +99,9 @@
  * quantization: tenon_linear_call a93562f6a12f
  * quantization: tenon_slice 22fb5ef80a4d
  * quantization: tenon_rows f293bd72e784
- * quantization: tenon_written 1dbb8bec4cdd
+ * quantization: tenon_written 390654d59f20
  * quantization: tenon_encode 419ad7f3a360
- * quantization: tenon_column_factors bebfddbec5f4
+ * quantization: tenon_column_factors 63d71dc6ecc3
  * quantization: tenon_observe_call 7e4bdd32d7c8
  * quantization: tenon_quantization df20a34890c7
  * quantization: macro TENON_MAX_STORED 70b62cc65e97

@@ -29,7 +29,8 @@
  * FOLDING: column i of every matrix that takes x may be multiplied by a factor, if x is divided by it:  (x / f) (W f)^T is
  * x W^T.  With column_factors() a scheme chooses factors that make its rounding lose less.  The host divides x where it comes
  * from: the weights of the norm before the product, the rows of V before O, the rows of `up` before `down`; so a file needs no
- * place for factors.  It asks where that changes nothing else, and has the matrices encoded with their factors in them. */
+ * place for factors.  It asks where that changes nothing else, and has the matrices encoded with their factors in them.  The
+ * router of a mixture takes what its experts take, and stays plain: the host multiplies its columns. */
 #ifndef TENON_ABI_QUANTIZATION_H
 #define TENON_ABI_QUANTIZATION_H
 
@@ -112,6 +113,8 @@ typedef struct tenon_written {
   uint32_t whole; /* 1: encode() wants all rows in one call */
   tenon_stored tensor[TENON_MAX_STORED];
   const char *description; /* a JSON object, config.json's quantization_config: the same one for every matrix */
+  const char *plain_names; /* the description's list of this name gets the names of the products' matrices that stay plain, such
+                              as "model.layers.0.mlp.gate", beside those that it has; NULL: there is no such list */
 } tenon_written;
 
 /* encode() gets rows [row0, row0 + rows) of a matrix. */
@@ -126,14 +129,15 @@ typedef struct tenon_encode {
                            `observed` is about x before that.  NULL = there are none */
 } tenon_encode;
 
-/* column_factors() gets the matrices that share x, and says what their columns are multiplied by. */
+/* column_factors() gets the matrices that share x, and says what their columns are multiplied by.  Of a routed site these are
+ * the matrices of all experts, each with its own rows of x; there is one set of factors for all of them. */
 typedef struct tenon_column_factors {
   tenon_head h;
-  const float *const *data; /* [n_mats]: matrix m is (out_dim[m], in_dim), contiguous, without factors */
-  const void *observed;     /* as in tenon_encode, never NULL */
-  const uint32_t *tied;     /* [in_dim]: columns of the same number get the same factor, since one element before them makes
-                               them all; the numbers are below in_dim */
-  float *factor;            /* [in_dim]: ones, to be replaced by finite numbers above 0 */
+  const float *const *data;    /* [n_mats], or [experts][n_mats]: matrix m is (out_dim[m], in_dim), contiguous, without factors */
+  const void *const *observed; /* [1], or [experts]: as in tenon_encode; one at least is not NULL */
+  const uint32_t *tied;        /* [in_dim]: columns of the same number get the same factor, since one element before them makes
+                                  them all; the numbers are below in_dim */
+  float *factor;               /* [in_dim]: ones, to be replaced by finite numbers above 0 */
 } tenon_column_factors;
 
 /* This has the tensors of one observe() in a program that is being recorded. */

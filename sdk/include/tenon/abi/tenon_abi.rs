@@ -18,7 +18,7 @@ pub const TENON_LAYOUT_DRAFT: &str = "177df5f2318187e0";
 pub const TENON_LAYOUT_GRAMMAR: &str = "7d4c5de3086cdb8e";
 pub const TENON_LAYOUT_KV_CACHE: &str = "25f663443518be55";
 pub const TENON_LAYOUT_OP: &str = "58e9379def2b0ce6";
-pub const TENON_LAYOUT_QUANTIZATION: &str = "4ad23a9809ddf85e";
+pub const TENON_LAYOUT_QUANTIZATION: &str = "92f564ffe5218607";
 pub const TENON_LAYOUT_SAMPLER: &str = "92f57e073110491f";
 pub const TENON_LAYOUT_SCHEDULER: &str = "7e4ebad5e21a3124";
 
@@ -912,12 +912,13 @@ pub struct tenon_written {
     pub whole: u32,
     pub tensor: [tenon_stored; 8],
     pub description: *const c_char,
+    pub plain_names: *const c_char,
 }
 unsafe impl Sync for tenon_written {}
 impl tenon_written {
-    pub const NEW: tenon_written = tenon_written { h: head(408), n_tensors: 0, whole: 0, tensor: [tenon_stored::NEW; 8], description: core::ptr::null() };
+    pub const NEW: tenon_written = tenon_written { h: head(416), n_tensors: 0, whole: 0, tensor: [tenon_stored::NEW; 8], description: core::ptr::null(), plain_names: core::ptr::null() };
 }
-const _: () = assert!(core::mem::size_of::<tenon_written>() == 408);
+const _: () = assert!(core::mem::size_of::<tenon_written>() == 416);
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct tenon_encode {
@@ -939,7 +940,7 @@ const _: () = assert!(core::mem::size_of::<tenon_encode>() == 56);
 pub struct tenon_column_factors {
     pub h: tenon_head,
     pub data: *const *const f32,
-    pub observed: *const c_void,
+    pub observed: *const *const c_void,
     pub tied: *const u32,
     pub factor: *mut f32,
 }
