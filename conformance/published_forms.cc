@@ -35,7 +35,7 @@ class Forms {
       const std::string label = "gptq_" + std::to_string(o.bits) + "_" + std::to_string(o.group) +
                                 (o.act_order ? "_act" : "") + (o.v2 ? "_v2" : "");
       all.push_back({label, "gptq", gptq_description(o),
-                     [o](int64_t n, int64_t k, Random& random) { return gptq(o, n, k, random); }, o.act_order});
+                     [o](const FileShape& s, Random& random) { return gptq(o, s, random); }, o.act_order});
     }
   }
   void add_awq() {
@@ -44,7 +44,7 @@ class Forms {
       all.push_back(
           {"awq_" + std::to_string(group), "awq",
            R"({"quant_method": "awq", "bits": 4, "version": "gemm", "zero_point": true, "group_size": )" + size + "}",
-           [group](int64_t n, int64_t k, Random& random) { return awq(group, n, k, random); }});
+           [group](const FileShape& s, Random& random) { return awq(group, s.n, s.k, random); }});
     }
   }
   void add_compressed() {
@@ -71,15 +71,16 @@ class Forms {
                                 (o.x_in_int8 ? "_int8_x" : "");
       all.push_back({label, "compressed_tensors",
                      compressed_description(o.packed ? "pack-quantized" : "int-quantized", weights, x),
-                     [o](int64_t n, int64_t k, Random& random) { return compressed(o, n, k, random); }, o.act_order,
+                     [o](const FileShape& s, Random& random) { return compressed(o, s, random); }, o.act_order,
                      o.x_in_int8});
     }
   }
   void add_fp8() {
     const auto add = [&](const std::string& label, const std::string& description,
                          const std::function<Fp8Options(int64_t, int64_t)>& options) {
-      all.push_back({label, "fp8", description,
-                     [options](int64_t n, int64_t k, Random& random) { return fp8(options(n, k), n, k, random); }});
+      all.push_back({label, "fp8", description, [options](const FileShape& s, Random& random) {
+                       return fp8(options(s.n, s.k), s.n, s.k, random);
+                     }});
     };
     add("fp8_blocks",
         R"({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]})",
@@ -123,16 +124,17 @@ class Forms {
         all.push_back({std::string("bitsandbytes_") + (normal ? "nf4" : "fp4") + (nested ? "_double" : ""),
                        "bitsandbytes",
                        R"({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_storage": "uint8"})",
-                       [=](int64_t n, int64_t k, Random& random) { return float4(normal, nested, n, k, random); }});
+                       [=](const FileShape& s, Random& random) { return float4(normal, nested, s.n, s.k, random); }});
       }
     }
     all.push_back({"bitsandbytes_int8", "bitsandbytes",
-                   R"({"quant_method": "bitsandbytes", "load_in_8bit": true, "llm_int8_threshold": 6.0})", &int8});
+                   R"({"quant_method": "bitsandbytes", "load_in_8bit": true, "llm_int8_threshold": 6.0})",
+                   [](const FileShape& s, Random& random) { return int8(s.n, s.k, random); }});
   }
   void add_e2m1() {
     const auto add = [&](const std::string& label, const std::string& description, const E2m1Options& o) {
       all.push_back(
-          {label, "mxfp4", description, [o](int64_t n, int64_t k, Random& random) { return e2m1(o, n, k, random); }});
+          {label, "mxfp4", description, [o](const FileShape& s, Random& random) { return e2m1(o, s.n, s.k, random); }});
     };
     const std::string weights = R"("num_bits": 4, "type": "float", "symmetric": true, "strategy": )";
     add("mxfp4_packed", compressed_description("mxfp4-pack-quantized", weights + R"("group", "group_size": 32)"), {});
@@ -148,8 +150,8 @@ class Forms {
                          "scale_quant_params": null, "zero_quant_params": null, "weight_quant_params": {"axis": 1,
                          "channel_wise": true, "optimize": true, "round_zero": false, "view_as_float": false, "nbits": )" +
                          std::to_string(bits) + R"(, "group_size": )" + std::to_string(group) + "}}}",
-                     [bits = bits, group = group](int64_t n, int64_t k, Random& random) {
-                       return hqq(bits, group, n, k, random);
+                     [bits = bits, group = group](const FileShape& s, Random& random) {
+                       return hqq(bits, group, s.n, s.k, random);
                      }});
     }
   }
@@ -168,7 +170,7 @@ class Forms {
            R"({"quant_method": "torchao", "modules_to_not_convert": null, "quant_type": {"default": {"_type": ")" +
                std::string(rows ? "Int8WeightOnlyConfig" : "IntxWeightOnlyConfig") + R"(", "_version": 2, "_data": {)" +
                data + "}}}}",
-           [o](int64_t n, int64_t k, Random& random) { return torchao(o, n, k, random); }});
+           [o](const FileShape& s, Random& random) { return torchao(o, s.n, s.k, random); }});
     }
     for (const int64_t group : {int64_t{32}, int64_t{128}}) {
       all.push_back(
@@ -178,7 +180,7 @@ class Forms {
                std::to_string(group) +
                R"(, "int4_packing_format": {"_type": "Int4PackingFormat", "_data": "PLAIN"}, "int4_tile_packed_ntile": 8,
                "int4_choose_qparams_algorithm": {"_type": "Int4ChooseQParamsAlgorithm", "_data": "TINYGEMM"}}}}})",
-           [group](int64_t n, int64_t k, Random& random) { return torchao_packed(group, n, k, random); }});
+           [group](const FileShape& s, Random& random) { return torchao_packed(group, s.n, s.k, random); }});
     }
   }
 };

@@ -14,7 +14,7 @@ namespace tenon::conformance {
 struct PublishedForm {
   std::string label, scheme;  // the scheme reads it
   std::string description;    // it is config.json's quantization_config
-  std::function<FileMatrix(int64_t rows, int64_t k, std::mt19937& random)> make;
+  std::function<FileMatrix(const FileShape& shape, std::mt19937& random)> make;
   bool permuted = false;   // columns of a group do not stand side by side: no embedding is stored so
   bool x_in_int8 = false;  // rows of x become int8
 };

@@ -90,17 +90,18 @@ Groups draw_groups(const GroupsShape& shape, Random& random) {
   g.scale.resize(g.zero.size());
   return g;
 }
-// All matrices of a width get the same order, as those have that share x.
-void shuffle_columns(Groups& g) {
-  Random random(static_cast<uint32_t>(g.k));
+// All matrices of a set get the same order, as those have that share x.
+void shuffle_columns(Groups& g, uint32_t set) {
+  Random random(static_cast<uint32_t>(g.k) + set);
   std::shuffle(g.group.begin(), g.group.end(), random);
 }
 
 }  // namespace
 
-FileMatrix gptq(const GptqOptions& o, int64_t n, int64_t k, Random& random) {
+FileMatrix gptq(const GptqOptions& o, const FileShape& shape, Random& random) {
+  const auto [n, k, set] = shape;
   Groups g = draw_groups({n, k, o.bits, o.group, o.v2 ? 0U : 1U}, random);
-  if (o.act_order) shuffle_columns(g);
+  if (o.act_order) shuffle_columns(g, set);
   Tensors t;
   uint8_t* weights = t.add({"qweight", TENON_I32, 2, {k * o.bits / 32, n, 0, 0}});
   for (int64_t row = 0; row < n; ++row) {
@@ -150,9 +151,10 @@ FileMatrix awq(int64_t group, int64_t n, int64_t k, Random& random) {
   return std::move(t).sorted();
 }
 
-FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& random) {
+FileMatrix compressed(const CompressedOptions& o, const FileShape& shape, Random& random) {
+  const auto [n, k, set] = shape;
   Groups g = draw_groups({n, k, o.bits, o.group}, random);
-  if (o.act_order) shuffle_columns(g);
+  if (o.act_order) shuffle_columns(g, set);
   if (o.symmetric) std::fill(g.zero.begin(), g.zero.end(), 1U << (o.bits - 1));
   Tensors t;
   const int64_t words = (k * o.bits + 31) / 32;
@@ -181,9 +183,9 @@ FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& 
     }
   }
   if (o.packed) {
-    uint8_t* shape = t.add({"weight_shape", TENON_I64, 1, {2, 0, 0, 0}});
-    put(shape, 0, n);
-    put(shape, 1, k);
+    uint8_t* sizes = t.add({"weight_shape", TENON_I64, 1, {2, 0, 0, 0}});
+    put(sizes, 0, n);
+    put(sizes, 1, k);
   }
   if (o.act_order) {
     uint8_t* index = t.add({"weight_g_idx", TENON_I32, 1, {k, 0, 0, 0}});

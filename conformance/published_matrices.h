@@ -1,4 +1,5 @@
-// Each of these makes a random matrix in a form that published_forms.h lists, with n rows of k.
+// Each of these makes a random matrix in a form that published_forms.h lists, with n rows of k. Columns in another order
+// have one for each set.
 #pragma once
 
 #include <random>
@@ -17,7 +18,7 @@ struct GptqOptions {
 };
 // GPTQ puts codes of a column of x one after the other, down the words of a row of W, and zero points along the rows of
 // W, less one in the first version.
-FileMatrix gptq(const GptqOptions& o, int64_t n, int64_t k, Random& random);
+FileMatrix gptq(const GptqOptions& o, const FileShape& shape, Random& random);
 
 // AWQ: a word has eight rows of W, nibble j from below that of row order[j].
 FileMatrix awq(int64_t group, int64_t n, int64_t k, Random& random);
@@ -32,7 +33,7 @@ struct CompressedOptions {
 };
 // compressed-tensors puts codes along the row; they are signed numbers, from which 2^(bits - 1) was taken unless they
 // are packed.
-FileMatrix compressed(const CompressedOptions& o, int64_t n, int64_t k, Random& random);
+FileMatrix compressed(const CompressedOptions& o, const FileShape& shape, Random& random);
 
 // In fp8 the scale of weight (row, i) is number `place` of a tensor.
 struct Fp8Options {

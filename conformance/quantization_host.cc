@@ -87,8 +87,8 @@ std::vector<double> FileMatrix::multiplied(const std::vector<double>& row) const
   return x;
 }
 
-FileMatrix SiteCase::matrix(size_t m, std::mt19937& random) const {
-  if (stored) return stored(rows[m], k, random);
+FileMatrix SiteCase::matrix(size_t m, std::mt19937& random, uint32_t set) const {
+  if (stored) return stored({rows[m], k, set}, random);
   FileMatrix made;
   const tenon_stored plain = {"weight", source[m], 2, {rows[m], k, 0, 0}};
   made.tensors = {
@@ -101,7 +101,9 @@ FileMatrix SiteCase::matrix(size_t m, std::mt19937& random) const {
 std::vector<FileMatrix> SiteCase::matrices() const {
   std::mt19937 random(seed);
   std::vector<FileMatrix> all;
-  for (size_t i = 0; i < sets() * rows.size(); ++i) all.push_back(matrix(i % rows.size(), random));
+  for (uint32_t set = 0; set < sets(); ++set) {
+    for (size_t m = 0; m < rows.size(); ++m) all.push_back(matrix(m, random, set));
+  }
   return all;
 }
 

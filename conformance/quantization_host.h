@@ -28,6 +28,12 @@ struct FileMatrix {
   std::vector<double> multiplied(const std::vector<double>& row) const;  // returns a row of x as it is multiplied
 };
 
+// A matrix of a file has n rows of k weights.
+struct FileShape {
+  int64_t n, k;
+  uint32_t set = 0;  // matrices of one set share x: an expert's, which has this number
+};
+
 struct SiteCase {
   std::vector<tenon_format> source{TENON_F32};  // per matrix; of a routed site those of one expert
   std::vector<int64_t> rows{8};
@@ -36,11 +42,11 @@ struct SiteCase {
   uint32_t seed = 1;
   uint32_t experts = 0;  // 0: the site is not routed
   // Makes a matrix that is stored in another way than plain; `source` then only counts the matrices.
-  std::function<FileMatrix(int64_t rows, int64_t k, std::mt19937& random)> stored{};
+  std::function<FileMatrix(const FileShape& shape, std::mt19937& random)> stored{};
   std::string description{};  // what the file says of how matrices are stored
   bool lookup = true;         // the host looks up rows, unless the site is routed
 
-  FileMatrix matrix(size_t m, std::mt19937& random) const;
+  FileMatrix matrix(size_t m, std::mt19937& random, uint32_t set = 0) const;
   size_t sets() const { return std::max(experts, 1U); }
   // Returns all matrices as load() numbers them.
   std::vector<FileMatrix> matrices() const;

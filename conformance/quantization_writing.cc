@@ -60,7 +60,7 @@ class Writing {
   double error(const Given& given) const {
     SiteCase c = floats_;
     c.description = how_.description == nullptr ? "" : how_.description;
-    c.stored = [&](int64_t, int64_t, std::mt19937& random) { return written(given, floats(random)); };
+    c.stored = [&](const FileShape&, std::mt19937& random) { return written(given, floats(random)); };
     QuantizedSite site(subject_.open(), c);
     site.learn();
     Difference d;

@@ -59,7 +59,7 @@ Make published(const conformance::PublishedForm& form) {
     const std::string name = form.label + " " + std::to_string(shape.n) + " " + std::to_string(shape.k);
     if (last.first == name) return last.second;
     std::mt19937 random(1);
-    last = {name, std::make_shared<Stored>(Stored{form.make(shape.n, shape.k, random), form.description})};
+    last = {name, std::make_shared<Stored>(Stored{form.make({shape.n, shape.k}, random), form.description})};
     return last.second;
   };
 }

@@ -129,8 +129,8 @@ class StoredMatrix {
 SiteCase stored_case(const Scheme& scheme, std::vector<int64_t> rows, int64_t k, uint32_t experts = 0) {
   SiteCase c{
       .source = std::vector<tenon_format>(rows.size(), TENON_FORMAT_NONE), .rows = rows, .k = k, .experts = experts};
-  c.stored = [scheme](int64_t n, int64_t width, std::mt19937& random) {
-    return StoredMatrix(scheme, n, width, random).matrix();
+  c.stored = [scheme](const conformance::FileShape& shape, std::mt19937& random) {
+    return StoredMatrix(scheme, shape.n, shape.k, random).matrix();
   };
   return c;
 }
@@ -199,7 +199,7 @@ TEST_P(CodedTensors, ThatItWritesEqualWhatIsQuantizedWhileItLoads) {
   const SiteCase floats{.source = {TENON_F32}, .rows = {21}, .k = 300};
   const LinearDescription description(floats);
   SiteCase c = floats;
-  c.stored = [&](int64_t, int64_t, std::mt19937& random) {
+  c.stored = [&](const conformance::FileShape&, std::mt19937& random) {
     return written(*GetParam().open(), description.linear, floats.matrix(0, random).weights);
   };
   const conformance::QuantizedSite from_file(GetParam().open(), c);
@@ -234,8 +234,8 @@ Scheme scheme_labelled(const std::string& label) {
 // it is loaded or before; "" if it is taken.
 std::string refusal(const Scheme& scheme, const std::function<void(FileMatrix&)>& damage) {
   SiteCase c = stored_case(scheme, {4}, 64);
-  c.stored = [make = c.stored, damage](int64_t n, int64_t k, std::mt19937& random) {
-    FileMatrix m = make(n, k, random);
+  c.stored = [make = c.stored, damage](const conformance::FileShape& shape, std::mt19937& random) {
+    FileMatrix m = make(shape, random);
     damage(m);
     return m;
   };
@@ -315,7 +315,7 @@ TEST(StoredGroups, OfAnySizeAreReadAsTheyWereWritten) {
           ASSERT_NEAR(double{y[i]}, exact.y[i], 5e-5 * exact.magnitude[i] + 2e-5) << "value " << i;
         }
         SiteCase c = floats;
-        c.stored = [&](int64_t, int64_t, std::mt19937& random) {
+        c.stored = [&](const conformance::FileShape&, std::mt19937& random) {
           FileMatrix m = written(*scheme.open(), LinearDescription(floats).linear, floats.matrix(0, random).weights);
           EXPECT_EQ(std::vector<int64_t>(m.tensors[0].stored.dim, m.tensors[0].stored.dim + 3),
                     (std::vector<int64_t>{kRows, columns / 32, 4 * bits}));

@@ -203,8 +203,8 @@ TEST_P(Fp8Activations, OfManyRowsGoWithWhatIsClaimedAfterTheProduct) {
 // The file's settings for x can be left alone.
 TEST_P(Fp8Activations, CanStayAsTheyAre) {
   SiteCase c = site_of("fp8_matrix", {64, 32}, 384);
-  c.stored = [make = c.stored](int64_t n, int64_t k, std::mt19937& random) {
-    FileMatrix m = make(n, k, random);
+  c.stored = [make = c.stored](const conformance::FileShape& shape, std::mt19937& random) {
+    FileMatrix m = make(shape, random);
     m.x_scale = 0;
     return m;
   };
@@ -229,8 +229,8 @@ TEST_P(Fp8Activations, OfANumberThatIsNotFiniteAnswerNan) {
 TEST_P(Fp8Activations, AreRefusedByNameWithoutAScale) {
   SiteCase site = site_of("fp8_matrix", {64}, 256);
   EXPECT_EQ(refusal("auto", site), "");
-  site.stored = [make = site.stored](int64_t n, int64_t k, std::mt19937& random) {
-    FileMatrix m = make(n, k, random);
+  site.stored = [make = site.stored](const conformance::FileShape& shape, std::mt19937& random) {
+    FileMatrix m = make(shape, random);
     std::erase_if(m.tensors, [](const FileMatrix::Tensor& t) { return std::string(t.stored.name) == "input_scale"; });
     return m;
   };

@@ -150,7 +150,7 @@ Stored stored(const Scheme& s, int64_t n, int64_t k, bool unit_scales, uint32_t 
 }
 SiteCase site_of(const Stored& m, int64_t n, int64_t k) {
   SiteCase c{.source = {TENON_FORMAT_NONE}, .rows = {n}, .k = k};
-  c.stored = [m](int64_t, int64_t, std::mt19937&) { return m.file; };
+  c.stored = [m](const conformance::FileShape&, std::mt19937&) { return m.file; };
   return c;
 }
 std::vector<float> normal_rows(size_t n, float size, uint32_t seed) {

@@ -76,8 +76,8 @@ FileMatrix int4_matrix(int64_t g, int64_t n, int64_t k, std::mt19937& random) {
 SiteCase site_of(const Scheme& scheme, std::vector<int64_t> rows, int64_t k, uint32_t experts = 0) {
   SiteCase c{
       .source = std::vector<tenon_format>(rows.size(), TENON_FORMAT_NONE), .rows = rows, .k = k, .experts = experts};
-  c.stored = [group = scheme.group](int64_t n, int64_t width, std::mt19937& random) {
-    return group == 0 ? int8_matrix(n, width, random) : int4_matrix(group, n, width, random);
+  c.stored = [group = scheme.group](const conformance::FileShape& shape, std::mt19937& random) {
+    return group == 0 ? int8_matrix(shape.n, shape.k, random) : int4_matrix(group, shape.n, shape.k, random);
   };
   return c;
 }
@@ -138,8 +138,8 @@ INSTANTIATE_TEST_SUITE_P(Schemes, OwnTensors, testing::ValuesIn(schemes()),
 // Returns the reason of the refusal of a matrix of 4 rows of 64 that `damage` was done to; "" if it is taken.
 std::string refusal(const Scheme& scheme, const std::function<void(FileMatrix&)>& damage) {
   SiteCase c = site_of(scheme, {4}, 64);
-  c.stored = [make = c.stored, damage](int64_t n, int64_t k, std::mt19937& random) {
-    FileMatrix m = make(n, k, random);
+  c.stored = [make = c.stored, damage](const conformance::FileShape& shape, std::mt19937& random) {
+    FileMatrix m = make(shape, random);
     damage(m);
     return m;
   };
@@ -188,8 +188,8 @@ TEST(DamagedTensors, AScaleThatIsNotFiniteIsAnError) {
   const Scheme int8{.name = "int8wo", .label = ""}, int4{.name = "int4wo", .label = "", .group = 64};
   const auto error = [](const Scheme& scheme, size_t tensor, auto value) -> std::string {
     SiteCase c = site_of(scheme, {4}, 128);
-    c.stored = [=, make = c.stored](int64_t n, int64_t k, std::mt19937& random) {
-      FileMatrix m = make(n, k, random);
+    c.stored = [=, make = c.stored](const conformance::FileShape& shape, std::mt19937& random) {
+      FileMatrix m = make(shape, random);
       put(m.tensors[tensor], 2, value);
       return m;
     };

@@ -44,8 +44,8 @@ class Checked {
   std::string refusal(
       const Damage& damage = [](FileMatrix&) {}, std::vector<int64_t> rows = {64}) const {
     SiteCase c = published_site(form_, std::move(rows), 256);
-    c.stored = [make = form_.make, damage](int64_t n, int64_t k, std::mt19937& random) {
-      FileMatrix m = make(n, k, random);
+    c.stored = [make = form_.make, damage](const conformance::FileShape& shape, std::mt19937& random) {
+      FileMatrix m = make(shape, random);
       damage(m);
       return m;
     };

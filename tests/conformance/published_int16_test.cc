@@ -150,8 +150,8 @@ TEST(PublishedMxfp4, HasItsLeastScale) {
   const auto form = std::find_if(all.begin(), all.end(), [](const auto& f) { return f.label == "mxfp4_packed"; });
   ASSERT_NE(form, all.end());
   PublishedForm least = *form;
-  least.make = [&](int64_t n, int64_t k, std::mt19937& random) {
-    FileMatrix m = form->make(n, k, random);
+  least.make = [&](const conformance::FileShape& shape, std::mt19937& random) {
+    FileMatrix m = form->make(shape, random);
     for (FileMatrix::Tensor& t : m.tensors) {
       if (std::string_view(t.stored.name) != "weight_scale") continue;
       for (size_t i = 0; i < m.weights.size(); ++i) m.weights[i] = std::ldexp(m.weights[i], -int{t.bytes[i / 32]});

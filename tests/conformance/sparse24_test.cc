@@ -208,7 +208,7 @@ TEST_P(Sparse24, EveryQuadIsHeldAsItIsStored) {
     w[columns[1]] = static_cast<float>(second < 8 ? second : second - 16) * sdk::half_to_float(bits);
   }
   SiteCase c{.source = {TENON_FORMAT_NONE}, .rows = {kRows}, .k = kK};
-  c.stored = [m](int64_t, int64_t, std::mt19937&) { return m; };
+  c.stored = [m](const conformance::FileShape&, std::mt19937&) { return m; };
   const QuantizedSite site(s.open(), c);
   EXPECT_TRUE((site.footprint().flags & TENON_FOOTPRINT_EXACT) != 0);
   for (int32_t row = 0; row < kRows; ++row) {
@@ -279,7 +279,7 @@ void nothing(FileMatrix&) {}
 
 SiteCase stored_site(FileMatrix m, int64_t k) {
   SiteCase c{.source = {TENON_FORMAT_NONE}, .rows = {4}, .k = k};
-  c.stored = [m = std::move(m)](int64_t, int64_t, std::mt19937&) { return m; };
+  c.stored = [m = std::move(m)](const conformance::FileShape&, std::mt19937&) { return m; };
   return c;
 }
 

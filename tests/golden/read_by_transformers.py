@@ -2,6 +2,9 @@
 transformers with its own loaders on a CPU, and compares the greedy tokens with those of Tenon.
 
     python tests/golden/read_by_transformers.py TENON        the program, such as build/release/bin/tenon
+    python tests/golden/read_by_transformers.py TENON --mixture
+                                                             a random mixture; transformers has no layers for packed experts, so that
+                                                             gptqmodel's own loader reads gptq's and awq's
     python tests/golden/read_by_transformers.py TENON --model MODEL --text TEXT
                                                              a model that was trained, calibrated with TEXT, after several prompts
 
@@ -21,7 +24,7 @@ os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else the loader has its ker
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AwqConfig, GPTQConfig, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AwqConfig, GPTQConfig, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 import vocabulary
 from common import margins, run_greedy
@@ -35,6 +38,14 @@ FORMS = {
              dict(bits=4, group_size=32, symmetric="true"), dict(bits=3, group_size=32), dict(bits=2, group_size=32)],
     "awq": [dict(group_size=32), dict(group_size=64), dict(group_size=32, scale="false", clip="false")],
     "fp8": [dict(scales="block"), dict(scales="tensor"), dict(activations="static"), dict(scales="tensor", activations="static")],
+}  # fmt: skip
+MIXTURE = dict(moe_intermediate_size=64, num_experts=4, num_experts_per_tok=2, norm_topk_prob=True)
+# Once gptqmodel is loaded, transformers makes other layers of experts, so fp8 comes first. Of GPTQ gptqmodel takes symmetric
+# forms alone of programs that it does not know.
+FORMS_OF_MIXTURE = {
+    "fp8": [dict(scales="block"), dict(scales="tensor")],
+    "gptq": [dict(bits=4, group_size=32, symmetric="true"), dict(bits=8, group_size=32, symmetric="true")],
+    "awq": [dict(group_size=32), dict(group_size=64)],
 }  # fmt: skip
 CALIBRATED = ("gptq", "awq")
 # On a CPU the loader cuts a matrix in blocks of equal size, which 128 x 128 are only where they leave no rest.
@@ -50,8 +61,10 @@ PROMPTS = ["The capital of France is", "Once upon a time, in a small village by 
            "Water boils at a temperature of", "The three primary colors are"]  # fmt: skip
 
 
-def random_model(seed, widths):
-    model = LlamaForCausalLM._from_config(LlamaConfig(**CONFIG | widths), attn_implementation="eager")
+def random_model(seed, widths, mixture):
+    model_class, config_class = (Qwen3MoeForCausalLM, Qwen3MoeConfig) if mixture else (LlamaForCausalLM, LlamaConfig)
+    config = config_class(**CONFIG | widths | (MIXTURE if mixture else {}))
+    model = model_class._from_config(config, attn_implementation="eager")
     rng = np.random.default_rng(seed)
     for name, weight in model.named_parameters():
         noise = torch.from_numpy(rng.standard_normal(tuple(weight.shape), dtype=np.float32))
@@ -81,6 +94,13 @@ def read_by_transformers(folder, scheme, settings):
     return AutoModelForCausalLM.from_pretrained(folder, device_map="cpu", dtype=torch.float32, attn_implementation="eager", **options).eval()
 
 
+def read_by_gptqmodel(folder, scheme):
+    from gptqmodel import BACKEND, GPTQModel
+
+    backend = BACKEND.TORCH if scheme == "gptq" else BACKEND.TORCH_AWQ
+    return GPTQModel.load(str(folder), backend=backend, device="cpu", dtype=torch.float16, attn_implementation="eager").model.eval()
+
+
 def compare(model, form, prompt, ids, ours):
     tokens, logits = run_greedy(model, ids, TOKENS)
     margin_of = margins(logits[len(ids) - 1 :])
@@ -93,7 +113,7 @@ def compare(model, form, prompt, ids, ours):
     return same
 
 
-def check(tenon, plain, text, prompts, scheme, settings, work):
+def check(tenon, plain, text, prompts, scheme, settings, work, mixture=False):
     folder = work / "-".join([scheme, *(f"{name}-{value}" for name, value in settings.items())])
     sets = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     windows = ["--context", "256", "--max-windows", "16"] if plain.is_file() else ["--context", "64"]
@@ -102,11 +122,13 @@ def check(tenon, plain, text, prompts, scheme, settings, work):
     form = f"{scheme} {settings}"
     ours = [tokens_of_tenon(tenon, folder, prompt) for prompt in prompts]
     try:
-        model = read_by_transformers(folder, scheme, settings)
+        by_gptqmodel = mixture and scheme in CALIBRATED
+        model = read_by_gptqmodel(folder, scheme) if by_gptqmodel else read_by_transformers(folder, scheme, settings)
     except Exception as e:
         print(f"{form}: transformers refuses: {type(e).__name__}: {str(e).splitlines()[0]}")
         return False
-    layer = type(model.model.layers[0].mlp.down_proj)
+    mlp = model.model.layers[0].mlp
+    layer = type(mlp.experts[0].down_proj if by_gptqmodel else mlp.experts if mixture else mlp.down_proj)
     print(f"{form}: {layer.__module__}.{layer.__name__}")
     return all([compare(model, form, prompt, *tokens) for prompt, tokens in zip(prompts, ours)])
 
@@ -116,6 +138,7 @@ def main():
     parser.add_argument("tenon", type=pathlib.Path)
     parser.add_argument("--scheme", choices=FORMS, help="only this one")
     parser.add_argument("--seed", type=int, default=1, help="of a random model")
+    parser.add_argument("--mixture", action="store_true", help="of experts, by Qwen3's shape")
     parser.add_argument("--model", type=pathlib.Path, help="a GGUF file")
     parser.add_argument("--text", type=pathlib.Path, help="what its forms are calibrated with")
     args = parser.parse_args()
@@ -125,15 +148,16 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         work = pathlib.Path(name)
         good = []
-        for scheme in [args.scheme] if args.scheme else FORMS:
+        forms = FORMS_OF_MODEL if args.model else FORMS_OF_MIXTURE if args.mixture else FORMS
+        for scheme in [args.scheme] if args.scheme else forms:
             if args.model:
-                good += [check(args.tenon, args.model, args.text, PROMPTS, scheme, settings, work) for settings in FORMS_OF_MODEL[scheme]]
+                good += [check(args.tenon, args.model, args.text, PROMPTS, scheme, settings, work) for settings in forms[scheme]]
                 continue
             text, plain = work / "text", work / f"plain-{scheme}"
             text.write_text(TEXT * 8)
-            random_model(args.seed, WIDTHS.get(scheme, {})).save_pretrained(plain)
+            random_model(args.seed, WIDTHS.get(scheme, {}), args.mixture).save_pretrained(plain)
             vocabulary.tokenizer().save(str(plain / "tokenizer.json"))
-            good += [check(args.tenon, plain, text, [vocabulary.SENTENCE], scheme, settings, work) for settings in FORMS[scheme]]
+            good += [check(args.tenon, plain, text, [vocabulary.SENTENCE], scheme, settings, work, args.mixture) for settings in forms[scheme]]
     sys.exit(0 if all(good) else 1)
 
 

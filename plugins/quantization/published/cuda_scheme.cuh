@@ -1,5 +1,5 @@
 // This is the base of the schemes on CUDA that read published checkpoints and nothing else: scheme.h on a GPU.
-// An op before the product gathers x where columns are in another order, as on the CPU.
+// An op before the product gathers x where columns are in another order, as on the CPU; each expert has one.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace tenon::published {
 
 // The Schema also has Format<i>, which packs kCodings[i] (tenon/cuda/grouped_formats.cuh).
 template <coded::ReadsPublished Schema>
-  requires coded::HasCodings<Schema>
+requires coded::HasCodings<Schema>
 class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
  public:
   using Base = cuda::PackedScheme<CudaScheme>;
@@ -23,7 +23,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   struct Site : cuda::PackedSite {
     std::vector<DeviceMatrix> published;  // by matrix of an expert
     bool permuted = false;
-    std::vector<uint32_t> permutation;  // it is there once the first matrix is loaded
+    std::vector<std::vector<uint32_t>> orders;  // of columns, by expert; it is there once a matrix of it is loaded
   };
 
   CudaScheme(const sdk::Params&, const sdk::Env& env) : Base(env) {}
@@ -50,7 +50,6 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     tenon_claim claim = Base::claim(s, b);
     if (!is_permuted(s)) return claim;
-    if (s.experts != 0) throw sdk::Refused("matrices of experts whose columns are in another order");
     if (s.rows_wanted != 0) throw sdk::Refused("an embedding whose columns are in another order");
     if (s.x_format != TENON_F32) throw sdk::Refused("activations other than f32, whose columns are to be put in order");
     claim.pro = 0;  // x is gathered before the product
@@ -61,14 +60,15 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     static_cast<cuda::PackedSite&>(*site) = std::move(*Base::bind(s, claims));
     for (uint32_t i = 0; i < s.n_mats; ++i) site->published.push_back({Schema::published(s, i), s.matrix[i].n_tensors});
     site->permuted = is_permuted(s);
+    site->orders.resize(std::max(s.experts, 1U));
     return site;
   }
-  // After the packed weights comes the order of the columns.
+  // After the packed weights comes the order of the columns, of one expert after the other.
   tenon_footprint footprint(Site& site) const {
     tenon_footprint f = Base::footprint(site);
     f.flags |= TENON_FOOTPRINT_WHOLE;
     f.load_bytes = batch_bytes(Schema::kCodings[site.code], site.k);
-    if (site.permuted) f.store_bytes[f.n_stores++] = uint64_t{site.k} * sizeof(uint32_t);
+    if (site.permuted) f.store_bytes[f.n_stores++] = site.orders.size() * site.k * sizeof(uint32_t);
     return f;
   }
 
@@ -79,17 +79,19 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
       load_matrix<F>(matrix, Schema::kCodings[site.code], src, {site, store, scratch, queue});
     });
     if (!site.permuted) return;
-    if (!site.permutation.empty()) return need_same_order(site.permutation, matrix.form->permutation(), src.mat);
-    site.permutation = matrix.form->permutation();
+    const size_t expert = src.mat / site.published.size();
+    std::vector<uint32_t>& order = site.orders[expert];
+    if (!order.empty()) return need_same_order(order, matrix.form->permutation(), src.mat);
+    order = matrix.form->permutation();
     const auto stream = static_cast<cudaStream_t>(queue);
-    TENON_CUDA_CHECK(cudaMemcpyAsync(store[site.stores], site.permutation.data(),
-                                     site.permutation.size() * sizeof(uint32_t), cudaMemcpyHostToDevice, stream));
+    TENON_CUDA_CHECK(cudaMemcpyAsync(static_cast<uint32_t*>(store[site.stores]) + expert * site.k, order.data(),
+                                     order.size() * sizeof(uint32_t), cudaMemcpyHostToDevice, stream));
   }
 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     if (!site.permuted) return Base::record(site, call, rec);
     tenon_linear_call gathered = call;
-    gathered.x = record_gather(site.k, call, call.store[site.stores], rec);
+    gathered.x = record_gather(site, call, call.store[site.stores], rec);
     Base::record(site, gathered, rec);
   }
 

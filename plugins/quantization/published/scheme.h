@@ -6,7 +6,8 @@
 //
 // Where the columns of a group do not stand side by side in the file (act-order), the matrix is held with its columns
 // in the groups' order, and an op before the product gathers x in that order: k numbers a row are moved, which costs a
-// product of thousands of rows nothing. Matrices that share x must have the same order then.
+// product of thousands of rows nothing. Matrices that share x must have the same order then; those of each expert have
+// one of their own, and a row's is that of its expert.
 #pragma once
 
 #include <memory>
@@ -24,16 +25,18 @@ namespace tenon::published {
 namespace detail {
 
 struct GatherArgs {
-  uint32_t k, rows;
-  int64_t x_stride;  // floats
+  uint32_t k, rows, experts;  // experts: 0: there is one order for all rows
+  int64_t x_stride;           // floats
 };
-enum GatherOperand : uint32_t { kTo, kFrom, kLive, kOrder, kGatherOperands };
+enum GatherOperand : uint32_t { kTo, kFrom, kLive, kExpert, kOrder, kGatherOperands };
 
-// Does to[r][i] = x[r][order[i]].
+// Does to[r][i] = x[r][order[expert[r]][i]].
 inline void gather(const GatherArgs& a, const sdk::Part& p) {
   const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[sdk::kLiveRows], a.rows);
-  const auto* order = p.ptr<const uint32_t>(kOrder);
   for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
+    const auto expert = a.experts == 0 ? 0 : p.ptr<const int32_t>(kExpert)[r];
+    if (expert < 0) continue;  // the product skips the row
+    const uint32_t* order = p.ptr<const uint32_t>(kOrder) + static_cast<size_t>(expert) * a.k;
     const float* x = p.ptr<const float>(kFrom) + r * a.x_stride;
     float* to = p.ptr<float>(kTo) + size_t{r} * a.k;
     for (uint32_t i = 0; i < a.k; ++i) to[i] = x[order[i]];
@@ -43,7 +46,7 @@ inline void gather(const GatherArgs& a, const sdk::Part& p) {
 }  // namespace detail
 
 template <coded::ReadsPublished Schema, coded::HasCodings Held>
-  requires coded::HasCodings<Schema>
+requires coded::HasCodings<Schema>
 class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, Held>, &coded::wide_kernels<Held>>,
                         public Schema {
  public:
@@ -51,7 +54,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
   struct Site : sdk::cpu::LinearSite {
     std::vector<std::unique_ptr<Matrix>> published;  // by matrix
     bool permuted = false;
-    std::vector<uint32_t> permutation;  // it is there once the first matrix is loaded
+    std::vector<std::vector<uint32_t>> orders;  // of columns, by expert; it is there once a matrix of it is loaded
   };
 
   PublishedScheme(const sdk::Params& params, const sdk::Env& env) : Base(env), Schema(make(params, env)) {}
@@ -59,7 +62,6 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
   tenon_claim claim(const tenon_linear& s, const tenon_bounds&) const {
     tenon_claim claim = sdk::cpu::claim_linear(s, &source_of, true);
     if (!is_permuted(s)) return claim;
-    if (s.experts != 0) throw sdk::Refused("matrices of experts whose columns are in another order");
     if (s.rows_wanted != 0) throw sdk::Refused("an embedding whose columns are in another order");
     claim.pro = 0;  // x is gathered before the product
     return claim;
@@ -71,6 +73,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     site->experts = s.experts;
     site->exact = true;
     site->permuted = is_permuted(s);
+    site->orders.resize(std::max(s.experts, 1U));
     const sdk::cpu::PackingOf packing = sdk::cpu::int16_packing(s, coded::wide_kernels<Held>(this->isa()));
     if (packing != nullptr) site->activations = sdk::cpu::Activations::kInt16;
     for (uint32_t i = 0; i < s.n_mats; ++i) {
@@ -83,7 +86,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     return site;
   }
 
-  // After the matrices comes the order of the columns. All rows come together, since tensors that are
+  // After the matrices comes the order of the columns, of one expert after the other. All rows come together, since tensors that are
   // not by row may have as many rows by chance.
   tenon_footprint footprint(Site& site) const {
     tenon_footprint f = Base::footprint(site);
@@ -92,7 +95,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     if (!site.permuted) return f;
     if (f.n_stores == TENON_MAX_STORES)
       throw sdk::Refused("a site of that many matrices with columns in another order");
-    f.store_bytes[f.n_stores++] = uint64_t{site.k} * sizeof(uint32_t);
+    f.store_bytes[f.n_stores++] = site.orders.size() * site.k * sizeof(uint32_t);
     return f;
   }
 
@@ -107,9 +110,11 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
       rows.put(row, [&](uint8_t* to) { hold_row(c, site.k, from, to); });
     });
     if (!site.permuted) return;
-    if (site.permutation.empty()) site.permutation = matrix.permutation();
-    need_same_order(site.permutation, matrix.permutation(), src.mat);
-    std::memcpy(store[site.mats.size()], site.permutation.data(), site.permutation.size() * sizeof(uint32_t));
+    const size_t expert = src.mat / site.mats.size();
+    std::vector<uint32_t>& order = site.orders[expert];
+    if (order.empty()) order = matrix.permutation();
+    need_same_order(order, matrix.permutation(), src.mat);
+    std::copy(order.begin(), order.end(), static_cast<uint32_t*>(store[site.mats.size()]) + expert * site.k);
   }
 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
@@ -124,12 +129,14 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
         sdk::operands_by(kGatherOperands, {{kTo, gathered.x, TENON_WRITE},
                                            {kFrom, call.x, TENON_READ},
                                            {kLive, live, TENON_READ},
+                                           {kExpert, site.experts != 0 ? call.expert : live, TENON_READ},
                                            {kOrder, call.store[site.mats.size()], TENON_READ}});
     sdk::OpSpec spec{.name = "gather", .operands = operands, .chunks = {rows}};
-    spec.cost.read[sdk::kFixedCost] = double{sizeof(uint32_t)} * site.k;
-    spec.cost.read[sdk::kCostPerRow] = spec.cost.written[sdk::kCostPerRow] = double{sizeof(float)} * site.k;
-    rec.emit<&detail::gather>(spec,
-                              detail::GatherArgs{site.k, rows, x.stride[0] / static_cast<int64_t>(sizeof(float))});
+    spec.cost.read[site.experts == 0 ? sdk::kFixedCost : sdk::kCostPerRow] = double{sizeof(uint32_t)} * site.k;
+    spec.cost.read[sdk::kCostPerRow] += double{sizeof(float)} * site.k;
+    spec.cost.written[sdk::kCostPerRow] = double{sizeof(float)} * site.k;
+    rec.emit<&detail::gather>(
+        spec, detail::GatherArgs{site.k, rows, site.experts, x.stride[0] / static_cast<int64_t>(sizeof(float))});
     Base::record(site, gathered, rec);
   }
 
