@@ -48,8 +48,9 @@ and a new folder with safetensors, config.json and tokenizer for every quantizat
 which run with quantization.use = "auto", or the component's name. `tenon inspect` lists the components, those of others
 too, and `tenon inspect quantization.NAME` the parameters that --set takes.
 
-Matrices get the scheme, all of them; tensors of one dimension (norms, biases) stay F32, in safetensors as they are. A
-matrix whose rows are no whole number of blocks, or that a component refuses, is kept in F16.
+Matrices get the scheme, all but the routers of mixtures; tensors of one dimension (norms, biases) stay F32, in
+safetensors as they are. A router, and a matrix whose rows are no whole number of blocks or that a component refuses, is
+kept in F16.
 
 With --calibrate a component chooses by what goes into its matrices while a text runs through the model: each layer is
 quantized with what it sees after the layers that are quantized already. The text runs through every layer twice, as it

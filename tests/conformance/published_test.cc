@@ -95,6 +95,18 @@ TEST_P(PublishedForms, OfExpertsToo) {
   }
 }
 
+// x of a row is gathered before the product looks at the row's expert.
+TEST_P(PublishedForms, RefuseAnExpertThatDoesNotExistOnTheCpu) {
+  if (GetParam().device != "cpu") GTEST_SKIP() << "elsewhere the row is skipped";
+  const QuantizedSite site(open_scheme(), published_site(GetParam().form, {64, 32}, 384, 3));
+  try {
+    site.run({.rows = 2, .live = 2, .expert = {0, 3000000}}, false);
+    ADD_FAILURE() << "no error";
+  } catch (const std::exception& e) {
+    EXPECT_STREQ(e.what(), "row 1 wants expert 3000000 of 3");
+  }
+}
+
 // Sets with dot products of bytes multiply x in 16 bits, but that of fp8 and what becomes int8:
 // published_int16_test.cc.
 TEST_P(PublishedForms, HaveTheSameBitsInEveryInstructionSet) {

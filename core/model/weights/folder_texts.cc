@@ -46,7 +46,6 @@ std::string with_names(const std::string& description, const std::string& key, c
   boost::json::value value = parse_json(description, "quantization_config");
   boost::json::value& list = value.as_object()[key];
   if (list.is_null()) list.emplace_array();
-  if (!list.is_array()) throw Error(ErrorCode::kModel, {"quantization_config"}, "\"" + key + "\" is no list");
   boost::json::array& all = list.as_array();
   for (const std::string& name : names) {
     if (std::ranges::find(all, boost::json::value(name)) == all.end()) all.emplace_back(name);

@@ -17,8 +17,8 @@ std::map<std::string, std::string> folder_texts(const std::filesystem::path& fol
 // Returns config.json's text with `description`, a JSON object, as its entry "quantization_config". Throws
 // Error(kModel) where it has one, and for a description that is no JSON.
 std::string with_quantization(const std::string& config, const std::string& description);
-// Returns the description, a JSON object, with those names in its list `key` that are not in it yet. Throws Error(kModel)
-// for a description that is no JSON or has something else there.
+// Returns the description, a JSON object that has a list `key` or nothing there, with those names in the list that are
+// not in it yet.
 std::string with_names(const std::string& description, const std::string& key, const std::vector<std::string>& names);
 
 }  // namespace tenon::weights

@@ -64,7 +64,8 @@ class Planner {
     }
   }
 
-  // Keeps the foldings whose matrices are all written by the whole model's scheme, and marks their vectors.
+  // Keeps the foldings whose matrices are all written by the whole model's scheme, and whose router no override names;
+  // marks what is written with factors in it.
   void fold(QuantizePlan& plan) const {
     std::map<std::string, PlannedTensor*> by_name;
     for (PlannedTensor& p : plan.tensors) by_name[p.source->name] = &p;
@@ -83,7 +84,8 @@ class Planner {
                              .producer = matrix_of(f.producer, scheme),
                              .first_row = f.first_row};
       for (const std::string& name : f.consumers) folding.consumers.push_back(matrix_of(name, scheme));
-      PlannedTensor* const router = matrix_of(f.router, nullptr);
+      PlannedTensor* router = matrix_of(f.router, nullptr);
+      if (router != nullptr && is_named(*router->source)) router = nullptr;
       const bool all = std::ranges::find(folding.consumers, nullptr) == folding.consumers.end() &&
                        f.producer.empty() == (folding.producer == nullptr) && f.router.empty() == (router == nullptr);
       if (!all || folding.consumers.size() / std::max(f.experts, 1U) > TENON_MAX_STORES) continue;
@@ -99,12 +101,13 @@ class Planner {
     }
   }
 
-  // Names the matrices of products that no scheme writes.
-  std::vector<std::string> plain_products(const QuantizePlan& plan) const {
+  // Names the matrices that no scheme writes, but for embeddings.
+  std::vector<std::string> plain_matrices(const QuantizePlan& plan) const {
     std::vector<std::string> names;
     for (const PlannedTensor& p : plan.tensors) {
-      const ModelMatrix* declared = p.scheme == nullptr ? known(*p.source) : nullptr;
-      if (declared != nullptr && declared->product && !declared->lookup) names.push_back(declared->name);
+      if (p.scheme != nullptr || !is_matrix(*p.source)) continue;
+      const ModelMatrix* declared = known(*p.source);
+      if (declared == nullptr || !declared->lookup) names.push_back(without_weight(p.source->name));
     }
     return names;
   }
@@ -117,7 +120,7 @@ class Planner {
     }
     const QuantizeTarget& wanted = wanted_target(t, options_);
     std::string refusal = wanted.scheme ? ask(*wanted.scheme, p) : fit(wanted.format, p);
-    if (refusal.empty() && &wanted == &options_.target && is_router_of_model(t) && would_lose(p)) {
+    if (refusal.empty() && !is_named(t) && is_router_of_model(t) && would_lose(p)) {
       refusal = "near ties of a router's scores choose other experts; --override stores it otherwise";
       p.scheme = nullptr;
       p.described = {};
@@ -159,6 +162,7 @@ class Planner {
     const auto found = matrices_.find(without_weight(t.name));
     return found == matrices_.end() ? nullptr : &found->second;
   }
+  bool is_named(const WeightTensor& t) const { return &wanted_target(t, options_) != &options_.target; }
   bool is_router_of_model(const WeightTensor& t) const {
     const ModelMatrix* declared = known(t);
     return declared != nullptr && is_router(declared->path);
@@ -231,7 +235,7 @@ QuantizePlan plan_tensors(const Weights& model, const QuantizeOptions& options, 
     }
   }
   if (!plain_names.empty()) {
-    plan.description = weights::with_names(plan.description, plain_names, planner.plain_products(plan));
+    plan.description = weights::with_names(plan.description, plain_names, planner.plain_matrices(plan));
   }
   for (const WeightTensor& t : plan.written) report.bytes_written += t.bytes;
   return plan;

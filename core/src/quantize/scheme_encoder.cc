@@ -5,6 +5,7 @@
 #include "scheme_encoder.h"
 
 #include <array>
+#include <boost/json/parse.hpp>
 #include <cmath>
 #include <map>
 #include <set>
@@ -113,6 +114,11 @@ void SchemeEncoder::check(const ModelMatrix& matrix, const MatrixDescription& de
   };
   if (described.tensors.empty()) wrong("states no tensors");
   if (described.description.empty()) wrong("states no description");
+  boost::system::error_code error;
+  const boost::json::value description = boost::json::parse(described.description, error);
+  if (error || !description.is_object()) wrong("states a description that is no JSON object: " + described.description);
+  const boost::json::value* list = description.as_object().if_contains(described.plain_names);
+  if (list != nullptr && !list->is_array()) wrong("\"" + described.plain_names + "\" of its description is no list");
   std::set<std::string> names;
   for (const MatrixDescription::Tensor& t : described.tensors) {
     if (t.name.empty() || !names.insert(t.name).second) wrong("states the name \"" + t.name + "\" twice or none");

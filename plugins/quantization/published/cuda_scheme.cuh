@@ -14,7 +14,7 @@ namespace tenon::published {
 
 // The Schema also has Format<i>, which packs kCodings[i] (tenon/cuda/grouped_formats.cuh).
 template <coded::ReadsPublished Schema>
-requires coded::HasCodings<Schema>
+  requires coded::HasCodings<Schema>
 class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema {
  public:
   using Base = cuda::PackedScheme<CudaScheme>;

@@ -34,9 +34,9 @@ enum GatherOperand : uint32_t { kTo, kFrom, kLive, kExpert, kOrder, kGatherOpera
 inline void gather(const GatherArgs& a, const sdk::Part& p) {
   const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[sdk::kLiveRows], a.rows);
   for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
-    const auto expert = a.experts == 0 ? 0 : p.ptr<const int32_t>(kExpert)[r];
-    if (expert < 0) continue;  // the product skips the row
-    const uint32_t* order = p.ptr<const uint32_t>(kOrder) + static_cast<size_t>(expert) * a.k;
+    const uint32_t expert = a.experts == 0 ? 0 : static_cast<uint32_t>(p.ptr<const int32_t>(kExpert)[r]);
+    if (expert >= std::max(a.experts, 1U)) continue;  // the product skips the row, or refuses it
+    const uint32_t* order = p.ptr<const uint32_t>(kOrder) + size_t{expert} * a.k;
     const float* x = p.ptr<const float>(kFrom) + r * a.x_stride;
     float* to = p.ptr<float>(kTo) + size_t{r} * a.k;
     for (uint32_t i = 0; i < a.k; ++i) to[i] = x[order[i]];
@@ -46,7 +46,7 @@ inline void gather(const GatherArgs& a, const sdk::Part& p) {
 }  // namespace detail
 
 template <coded::ReadsPublished Schema, coded::HasCodings Held>
-requires coded::HasCodings<Schema>
+  requires coded::HasCodings<Schema>
 class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, Held>, &coded::wide_kernels<Held>>,
                         public Schema {
  public:
@@ -86,8 +86,8 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     return site;
   }
 
-  // After the matrices comes the order of the columns, of one expert after the other. All rows come together, since tensors that are
-  // not by row may have as many rows by chance.
+  // After the matrices comes the order of the columns, of one expert after the other. All rows come
+  // together, since tensors that are not by row may have as many rows by chance.
   tenon_footprint footprint(Site& site) const {
     tenon_footprint f = Base::footprint(site);
     f.flags |= TENON_FOOTPRINT_WHOLE;

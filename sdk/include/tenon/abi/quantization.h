@@ -113,8 +113,8 @@ typedef struct tenon_written {
   uint32_t whole; /* 1: encode() wants all rows in one call */
   tenon_stored tensor[TENON_MAX_STORED];
   const char *description; /* a JSON object, config.json's quantization_config: the same one for every matrix */
-  const char *plain_names; /* the description's list of this name gets the names of the products' matrices that stay plain, such
-                              as "model.layers.0.mlp.gate", beside those that it has; NULL: there is no such list */
+  const char *plain_names; /* the description's list of this name gets the names of the matrices that no scheme writes, but for
+                              embeddings: "model.layers.0.mlp.gate", beside those that it has; NULL: there is no such list */
 } tenon_written;
 
 /* encode() gets rows [row0, row0 + rows) of a matrix. */
@@ -129,8 +129,9 @@ typedef struct tenon_encode {
                            `observed` is about x before that.  NULL = there are none */
 } tenon_encode;
 
-/* column_factors() gets the matrices that share x, and says what their columns are multiplied by.  Of a routed site these are
- * the matrices of all experts, each with its own rows of x; there is one set of factors for all of them. */
+/* column_factors() gets the matrices that share x, and says what their columns are multiplied by.  Where experts is not 0 these
+ * are the gate and up of all experts, each with its own rows of x, and have one set of factors.  About the down of each expert
+ * it is asked by itself, as of a site that is not routed. */
 typedef struct tenon_column_factors {
   tenon_head h;
   const float *const *data;    /* [n_mats], or [experts][n_mats]: matrix m is (out_dim[m], in_dim), contiguous, without factors */
