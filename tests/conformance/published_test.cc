@@ -103,7 +103,7 @@ TEST_P(PublishedForms, RefuseAnExpertThatDoesNotExistOnTheCpu) {
     site.run({.rows = 2, .live = 2, .expert = {0, 3000000}}, false);
     ADD_FAILURE() << "no error";
   } catch (const std::exception& e) {
-    EXPECT_STREQ(e.what(), "row 1 wants expert 3000000 of 3");
+    EXPECT_NE(std::string(e.what()).find("row 1 wants expert 3000000 of 3"), std::string::npos) << e.what();
   }
 }
 

@@ -14,7 +14,7 @@
 
 namespace tenon::test {
 
-// This copies a Hugging Face folder whose one model.safetensors holds f32. The copy is gone with the object.
+// This copies a Hugging Face folder whose one model.safetensors holds f32 or bf16. The copy is gone with the object.
 class SpoiltModel {
  public:
   explicit SpoiltModel(const std::filesystem::path& model) {
@@ -34,13 +34,15 @@ class SpoiltModel {
                       const std::function<float(float)>& change) {
     const boost::json::array& offsets = tensors_.at(tensor).at("data_offsets").as_array();
     const auto begin = offsets[0].to_number<size_t>(), end = offsets[1].to_number<size_t>();
-    const size_t elements = (end - begin) / sizeof(float), last = count == 0 ? elements : first + count;
+    // The upper bytes of an f32 are a bf16.
+    const size_t bytes = tensors_.at(tensor).at("dtype") == "BF16" ? 2 : sizeof(float), low = sizeof(float) - bytes;
+    const size_t elements = (end - begin) / bytes, last = count == 0 ? elements : first + count;
     for (size_t i = first; i < last; ++i) {
       float value = 0;
-      char* at = bytes_.data() + data_ + begin + i * sizeof(float);
-      std::memcpy(&value, at, sizeof(value));
+      char* at = bytes_.data() + data_ + begin + i * bytes;
+      std::memcpy(reinterpret_cast<char*>(&value) + low, at, bytes);
       value = change(value);
-      std::memcpy(at, &value, sizeof(value));
+      std::memcpy(at, reinterpret_cast<char*>(&value) + low, bytes);
     }
     testing::write_file(weights(), bytes_);
     return *this;

@@ -85,13 +85,10 @@ __device__ void append_codes(const DecodeHead& h, const float (&x)[Team::kDim / 
   using Stored = typename Team::Code::Stored;
   using Tile = CodedTile<Team::kDim, typename Team::Code>;
   constexpr uint32_t kOwn = Team::kDim / 32, kBytes = sdk::kTwoInAByte<Stored> ? kOwn / 2 : kOwn;
-  float most = 0, least = 0;
+  cuda::KvExtremes own;
 #pragma unroll
-  for (const float own : x) {
-    most = fmaxf(most, own);
-    least = fminf(least, own);
-  }
-  const float scale = cuda::kv_scale_of_warp(Stored::kFormat, TENON_F16, most, least);
+  for (const float element : x) own.add(element);
+  const float scale = cuda::kv_scale_of_warp(Stored::kFormat, TENON_F16, own);
   struct alignas(kBytes) {
     typename Stored::Stored byte[kBytes];
   } codes;

@@ -25,7 +25,7 @@ __device__ __forceinline__ ResultFactors result_factors(const GpuArgs& a, const 
   if (a.joining != attention::kJoins) {
     const float all = s.sum + sink_weight(p.sinks, s.head, s.top);
     if (a.joining == attention::kLeaves && leaves) *left = s.top + log2f(all);
-    return {1 / all, 0};
+    return {s.top == kNothing ? kNoNumber : 1 / all, 0};
   }
   const float log = *left, highest = fmaxf(s.top, log);
   const float own = exp2_approx(s.top - highest), before = exp2_approx(log - highest), all = s.sum * own + before;

@@ -257,7 +257,10 @@ float softmax(float* s, uint64_t visible, float* maximum, float* denominator) {
   Vector top = Vector::load(s);
   for (uint32_t k = kWidth; k < kKeys; k += kWidth) top = max(top, Vector::load(s + k));
   const float greatest = largest(top), now = greatest > *maximum ? greatest : *maximum;
-  if (now == -INFINITY) {
+  if (now == -INFINITY) {  // no key is seen, or a score is NaN, which has no part in a maximum
+    float all = 0;
+    for (uint32_t k = 0; k < kKeys; ++k) all += s[k];
+    if (all != all) *maximum = *denominator = all;
     memset(s, 0, kKeys * sizeof(float));
     return 1;
   }

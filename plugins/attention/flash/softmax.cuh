@@ -6,7 +6,8 @@
 namespace tenon::flash {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
-inline constexpr float kNothing = -INFINITY;  // no scores have this maximum
+inline constexpr float kNothing = -INFINITY;  // no scores have this maximum, nor have scores that are NaN
+inline constexpr float kNoNumber = NAN;       // a row sees itself, so that this is what has no maximum
 
 __device__ __forceinline__ float exp2_approx(float x) {
   float y;

@@ -56,13 +56,15 @@ void load_row_avx2(uint32_t codec, const void* from, uint32_t n, float scale, fl
 
 float most_of_row_avx2(const float* from, uint32_t n) {
   Eight most = Eight::zeros(), least = Eight::zeros();  // least: of the negative elements, negated
+  Eight none = Eight::zeros();                          // NaN where an element is
   each_eight(n, [&](uint32_t i, uint32_t here) {
     const Eight x = Eight::load_first(from + i, here);
     most = max(x, most);
     least = max(negative(x), least);
+    none = add(none, mul(max(Eight::all(-1), negative(abs(x))), Eight::zeros()));
   });
-  const float positive = largest(most), below = largest(least);
-  return below > positive ? -below : positive;
+  const float positive = largest(most), below = largest(least), no_number = sum(none);
+  return (below > positive ? -below : positive) + no_number;
 }
 
 }  // namespace tenon::slot_cache

@@ -61,12 +61,9 @@ __device__ void store_cell(const sdk::KvPlane& plane, const cuda::KvCells& cells
   const uint32_t lane = threadIdx.x % 32;
   float scale = 1;
   if constexpr (C::kScaled) {
-    float most = 0, least = 0;
-    for (uint32_t d = lane; d < plane.dim; d += 32) {
-      most = fmaxf(most, x(d));
-      least = fminf(least, x(d));
-    }
-    scale = cuda::kv_scale_of_warp(C::kFormat, plane.scale, most, least);
+    cuda::KvExtremes own;
+    for (uint32_t d = lane; d < plane.dim; d += 32) own.add(x(d));
+    scale = cuda::kv_scale_of_warp(C::kFormat, plane.scale, own);
     if (lane == 0) cells.store_scale(cell, scale);
   }
   auto* to = reinterpret_cast<typename C::Stored*>(cells.at(cell));

@@ -5,12 +5,13 @@
 namespace tenon::op {
 namespace {
 
-// Returns a number that is greater for the higher rank, and 0 for a score that has no rank. The low half makes the
-// first of equal scores the greatest; 0 is added since -0 and 0 are equal.
+constexpr uint32_t kNan = 0xFFFF0000;  // above the order of infinity
+
+// Returns a number above 0 that is greater for the higher rank. The low half makes the first of equal scores the
+// greatest; 0 is added since -0 and 0 are equal.
 __device__ uint64_t rank_key(float score, uint32_t expert) {
-  if (isnan(score)) return 0;
   const uint32_t bits = __float_as_uint(score + 0.0F);
-  const uint32_t ordered = bits >> 31 != 0 ? ~bits : bits | 1U << 31;
+  const uint32_t ordered = isnan(score) ? kNan : bits >> 31 != 0 ? ~bits : bits | 1U << 31;
   return uint64_t{ordered} << 32 | ~expert;
 }
 

@@ -90,6 +90,35 @@ TEST_F(Finite, TheModuleIsNamedWhoseWeightIsNot) {
   }
 }
 
+struct SpoiltWith {
+  std::string model, tensor;
+  Settings set;
+};
+
+// What a weight makes NaN of stays NaN through a choice of experts, learned sinks, and caches of few bits.
+TEST_F(Finite, NothingOnTheWayMakesANumberOfIt) {
+  std::vector<SpoiltWith> all = {{"tiny-mixtral", "model.layers.0.block_sparse_moe.gate.weight", {}},
+                                 {"tiny-qwen3-moe", "model.layers.1.mlp.gate.weight", {}},
+                                 {"tiny-gpt-oss", "model.layers.0.mlp.router.bias", {}},
+                                 {"tiny-gpt-oss", "model.layers.0.self_attn.k_proj.weight", {}},
+                                 {"tiny-gpt-oss", "model.layers.1.input_layernorm.weight", {}}};
+  for (const char* cache : {"int8", "fp8", "int4"}) {
+    for (const char* tensor : {"model.layers.1.self_attn.k_proj.weight", "model.layers.1.self_attn.v_proj.weight"}) {
+      all.push_back({kTiny, tensor, {std::string("kv_cache.use=") + cache}});
+    }
+  }
+  for (const SpoiltWith& s : all) {
+    SCOPED_TRACE(s.model + " " + s.tensor + " " + ::testing::PrintToString(s.set));
+    SpoiltModel model(root() / "tests/golden/data" / s.model);
+    model.set(s.tensor, 0, kNan);
+    // Its formats are not those of the other caches.
+    Settings exact = kExact;
+    if (!s.set.empty()) std::erase(exact, "kv_cache.format=fp32");
+    EXPECT_THAT(error_of(*open(model.path(), kDevice, with(exact, s.set), 0)),
+                HasSubstr(std::string(s.tensor) + " holds nan"));
+  }
+}
+
 TEST_F(Finite, AnInfiniteLogitIsNoLogit) {
   SpoiltModel model(tiny());
   model.set("lm_head.weight", 9 * kWidth + 3, kInfinite);

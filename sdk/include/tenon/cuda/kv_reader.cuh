@@ -110,12 +110,22 @@ void with_kv_codec(const KvLayout& kv, F&& f) {
   with_kv_codec(kv.k.codec, f);
 }
 
-// Returns the scale (sdk::kv_scale()) of a head that the lanes of a warp have among them. most, least: the greatest
-// and the least of the lane's elements and 0.
-__device__ __forceinline__ float kv_scale_of_warp(uint32_t codec, uint32_t format, float most, float least) {
-  most = warp_max(most);
-  least = warp_min(least);
-  return sdk::kv_scale(codec, format, -least > most ? least : most);
+// This is what the elements have that a lane has of a head.
+struct KvExtremes {
+  float most = 0, least = 0;  // the greatest and the least of them and 0
+  bool numbers = true;        // none is NaN
+
+  __device__ void add(float x) {
+    most = fmaxf(most, x);
+    least = fminf(least, x);
+    numbers &= x == x;
+  }
+};
+// Returns the scale (sdk::kv_scale()) of a head that the lanes of a warp have among them.
+__device__ __forceinline__ float kv_scale_of_warp(uint32_t codec, uint32_t format, const KvExtremes& own) {
+  const float most = warp_max(own.most), least = warp_min(own.least);
+  const bool numbers = __all_sync(~0U, own.numbers) != 0;
+  return sdk::kv_scale(codec, format, !numbers ? NAN : -least > most ? least : most);
 }
 
 // These are the cells of one head of one sequence. The plane of the memory stays where it is meanwhile.

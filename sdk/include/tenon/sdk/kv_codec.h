@@ -76,7 +76,7 @@ struct KvI8 {
   static constexpr float decode(Element e, float scale) { return static_cast<float>(e) * scale; }
 };
 // E4M3's numbers (small_floats.h) are multiples of the scale, rounded to the nearest even. What the scale's own
-// rounding puts above kMost becomes kMost, and a NaN becomes 0.
+// rounding puts above kMost becomes kMost, and a NaN, whose scale is NaN, becomes 0.
 struct KvF8 {
   using Element = uint8_t;
   using Stored = Element;
@@ -192,12 +192,13 @@ inline const char* kv_codec_name(uint32_t codec) {
 }
 
 // It gives the scale of a cell and head in a scaled codec, as a plane with scales of that format (f32 or f16) stores
-// it. most: the element of greatest magnitude; where two of both signs are as great, the positive one.
+// it. most: the element of greatest magnitude; where two of both signs are as great, the positive one. A NaN among the
+// elements is the greatest, and the scale is NaN then, and what is read.
 constexpr float kv_scale(uint32_t codec, uint32_t format, float most) {
   constexpr float kLeast = 1e-5f;
   const float greatest = codec == TENON_F8E4M3 ? KvF8::kMost : codec == TENON_U8 ? KvI4::kMost : KvI8::kMost;
   const float magnitude = (most < 0 ? -most : most) / greatest;
-  const float least = magnitude > kLeast ? magnitude : kLeast;
+  const float least = magnitude < kLeast ? kLeast : magnitude;
   const float scale = codec == TENON_U8 && most >= 0 ? -least : least;
   return format == TENON_F16 ? half_to_float(float_to_half(scale)) : scale;
 }

@@ -40,14 +40,15 @@ inline void store_row(uint32_t codec, const float* from, uint32_t n, std::byte* 
     }
   });
 }
-// Returns the element of greatest magnitude, for kv_scale().
+// Returns the element of greatest magnitude, for kv_scale(); NaN if there is one.
 inline float most_of_row(const float* x, uint32_t n) {
-  float most = 0, least = 0;
+  float most = 0, least = 0, none = 0;
   for (uint32_t i = 0; i < n; ++i) {
     most = std::max(most, x[i]);
     least = std::min(least, x[i]);
+    none = x[i] != x[i] ? x[i] : none;
   }
-  return -least > most ? least : most;
+  return none != none ? none : -least > most ? least : most;
 }
 
 // This has the cells of one head of one sequence. The layout may go away afterwards, the tensors may not.
