@@ -182,7 +182,7 @@ TEST(DamagedGptq, HasGroupsOfColumnsRefused) {
                       std::swap(group[0], *std::find_if(group, group + 256, [&](int32_t g) { return g != group[0]; }));
                   },
                   {64, 32}),
-              HasSubstr("columns of matrix 1 are in another order than those of the first matrix"));
+              HasSubstr("are in another order than those of \"test.matrix\" beside it, which has the same x"));
 }
 // The same code reads them, but from device memory.
 TEST(DamagedOnAGpu, IsRefusedByName) {
@@ -202,7 +202,7 @@ TEST(DamagedOnAGpu, IsRefusedByName) {
                       std::swap(group[0], *std::find_if(group, group + 256, [&](int32_t g) { return g != group[0]; }));
                   },
                   {64, 32}),
-              HasSubstr("columns of matrix 1 are in another order than those of the first matrix"));
+              HasSubstr("are in another order than those of \"test.matrix\" beside it, which has the same x"));
 }
 
 TEST(DamagedGptq, HasConfigRefusedByKey) {

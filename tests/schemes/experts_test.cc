@@ -10,8 +10,10 @@
 #include "pipeline/read_text.h"
 #include "quantization/calibrated/moments.h"
 #include "quantize/model_listing.h"
+#include "support/spoilt_model.h"
 #include "tenon/core/tokenizer.h"
 #include "tenon/sdk/convert.h"
+#include "weights/expect_error.h"
 
 namespace tenon::test {
 namespace {
@@ -363,6 +365,18 @@ TEST_P(CalibratedExperts, RunNearerToTheModel) {
   const double seen = error_of_logits("seen");
   EXPECT_TRUE(std::isfinite(seen));
   EXPECT_LT(seen, error_of_logits("blind"));
+}
+
+// An error of a damaged tensor names the expert's, and columns that disagree both matrices.
+TEST_F(Experts, AreNamedWhereTheirTensorsAreDamaged) {
+  write("gptq", "damaged", false);
+  const std::string name = expert_name(1, 2, "w3");
+  SpoiltModel model(scratch_.path() / "damaged");
+  model.set(name + ".scales", 5, NAN);
+  const Settings set = {"quantization.use=auto", "kv_cache.capacity=64"};
+  testing::expect_error(ErrorCode::kPlugin, {"load " + name, "\"" + name + ".scales\": number 5"}, [&] {
+    Engine::open({.config = model.path(), .set = set, .plugin_dirs = {plugins()}})->load();
+  });
 }
 
 // Each expert has an order of its own, by the rows that came to it.

@@ -10,11 +10,13 @@
 #include <iterator>
 #include <string>
 
+#include "tenon/sdk/convert.h"
+#include "tenon/sdk/gguf_blocks.h"
 #include "weights_writer.h"
 
 namespace tenon::test {
 
-// This copies a Hugging Face folder whose one model.safetensors holds f32 or bf16. The copy is gone with the object.
+// This copies a Hugging Face folder whose one model.safetensors holds f32, bf16 or f16. The copy is gone with the object.
 class SpoiltModel {
  public:
   explicit SpoiltModel(const std::filesystem::path& model) {
@@ -34,15 +36,17 @@ class SpoiltModel {
                       const std::function<float(float)>& change) {
     const boost::json::array& offsets = tensors_.at(tensor).at("data_offsets").as_array();
     const auto begin = offsets[0].to_number<size_t>(), end = offsets[1].to_number<size_t>();
-    // The upper bytes of an f32 are a bf16.
-    const size_t bytes = tensors_.at(tensor).at("dtype") == "BF16" ? 2 : sizeof(float), low = sizeof(float) - bytes;
+    const boost::json::string& dtype = tensors_.at(tensor).at("dtype").as_string();
+    const tenon_format format = dtype == "BF16" ? TENON_BF16 : dtype == "F16" ? TENON_F16 : TENON_F32;
+    const size_t bytes = tenon_format_block(format).bytes;
     const size_t elements = (end - begin) / bytes, last = count == 0 ? elements : first + count;
     for (size_t i = first; i < last; ++i) {
-      float value = 0;
       char* at = bytes_.data() + data_ + begin + i * bytes;
-      std::memcpy(reinterpret_cast<char*>(&value) + low, at, bytes);
+      float value = 0;
+      sdk::unpack_row(format, at, 1, &value);
       value = change(value);
-      std::memcpy(at, reinterpret_cast<char*>(&value) + low, bytes);
+      const uint16_t half = format == TENON_F16 ? sdk::float_to_half(value) : sdk::float_to_bf16(value);
+      std::memcpy(at, format == TENON_F32 ? static_cast<const void*>(&value) : &half, bytes);
     }
     testing::write_file(weights(), bytes_);
     return *this;

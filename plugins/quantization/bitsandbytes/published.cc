@@ -54,7 +54,7 @@ class Int8Matrix final : public published::Matrix {
     has_format_ = format_ < m.n_tensors;
     coding_ = kInt8;
   }
-  void load(const tenon_rows& src, const Put& put) override {
+  void take_rows(const tenon_rows& src, const Put& put) override {
     if (has_format_ && published::value_at<uint8_t>(src.tensor[format_], 0) != 0) {
       throw sdk::Failed("tensor " + full_name("weight_format") + " is " +
                         std::to_string(published::value_at<uint8_t>(src.tensor[format_], 0)) +
@@ -102,7 +102,7 @@ class Float4Matrix final : public published::Matrix {
     coding_ = normal ? kNf4 : kFp4;
   }
 
-  void load(const tenon_rows& src, const Put& put) override {
+  void take_rows(const tenon_rows& src, const Put& put) override {
     check_map(src);
     const std::vector<float> scales = read_scales(src);
     const auto* bytes = static_cast<const uint8_t*>(src.tensor[weights_].data);

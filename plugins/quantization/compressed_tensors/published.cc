@@ -97,9 +97,9 @@ class CompressedMatrix final : public published::GroupedMatrix {
     published::need_no_others(m, known);
   }
 
-  void load(const tenon_rows& src, const Put& put) override {
+  void take_rows(const tenon_rows& src, const Put& put) override {
     if (packed_) check_shape(src);
-    GroupedMatrix::load(src, put);
+    GroupedMatrix::take_rows(src, put);
   }
 
  protected:

@@ -111,7 +111,7 @@ class Fp8Matrix final : public PublishedMatrix {
     scale_ = published::index_of(m, scale_name_);
   }
 
-  void load(const tenon_rows& src, const Put& put) override {
+  void take_rows(const tenon_rows& src, const Put& put) override {
     const published::Floats scales(src.tensor[scale_], scale_format_, full_name(scale_name_),
                                    published::Floats::Sign::kNotNegative);
     if (x_format_ != TENON_FORMAT_NONE) {

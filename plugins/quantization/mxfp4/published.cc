@@ -77,7 +77,7 @@ class E2m1Matrix final : public published::Matrix {
     coding_ = form.nv ? kNv : kMx;
   }
 
-  void load(const tenon_rows& src, const Put& put) override {
+  void take_rows(const tenon_rows& src, const Put& put) override {
     const auto* packed = static_cast<const uint8_t*>(src.tensor[codes_].data);
     const auto* stored = static_cast<const uint8_t*>(src.tensor[scales_].data);
     const uint32_t groups = columns_ / (form_.nv ? kNvGroup : kMxGroup);

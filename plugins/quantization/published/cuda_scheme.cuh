@@ -81,7 +81,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     if (!site.permuted) return;
     const size_t expert = src.mat / site.published.size();
     std::vector<uint32_t>& order = site.orders[expert];
-    if (!order.empty()) return need_same_order(order, matrix.form->permutation(), src.mat);
+    if (!order.empty()) return matrix.form->need_order(order, *site.published.front().form);
     order = matrix.form->permutation();
     const auto stream = static_cast<cudaStream_t>(queue);
     TENON_CUDA_CHECK(cudaMemcpyAsync(static_cast<uint32_t*>(store[site.stores]) + expert * site.k, order.data(),

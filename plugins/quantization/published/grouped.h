@@ -27,7 +27,7 @@ inline uint32_t packed_bits(const uint8_t* words, uint64_t stride, uint64_t at, 
 
 class GroupedMatrix : public Matrix {
  public:
-  void load(const tenon_rows& src, const Put& put) override {
+  void take_rows(const tenon_rows& src, const Put& put) override {
     const std::vector<uint32_t> to_column = place_columns(src);
     const Floats scales(src.tensor[scale_tensor_], scale_format_, full_name(scale_name_));
     const uint32_t held = held_group_, n = (columns_ + held - 1) / held;

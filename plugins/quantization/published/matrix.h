@@ -146,14 +146,8 @@ inline void need_no_others(const tenon_matrix& m, const std::vector<std::string_
                      "; this scheme reads " + reads);
 }
 
-// Matrices beside each other share x, so they must have the same order of columns. Throws sdk::Failed.
-inline void need_same_order(const std::vector<uint32_t>& first, const std::vector<uint32_t>& found, uint32_t mat) {
-  if (first == found) return;
-  throw sdk::Failed("columns of matrix " + std::to_string(mat) +
-                    " are in another order than those of the first matrix beside it, which has the same x");
-}
-
 // This is the form of one matrix of a site, or of that matrix of every expert, found when the site is claimed or bound.
+// Errors of a load name the expert's.
 class Matrix {
  public:
   using Put = std::function<void(uint64_t row, const Row&)>;
@@ -161,25 +155,45 @@ class Matrix {
   Matrix(const tenon_linear& s, uint32_t mat)
       : name_(s.matrix[mat].name),
         rows_(static_cast<uint64_t>(s.out_dim[mat])),
-        columns_(static_cast<uint32_t>(s.in_dim)) {}
+        columns_(static_cast<uint32_t>(s.in_dim)),
+        matrices_(s.n_mats) {
+    for (uint32_t e = 0; e < std::max(s.experts, 1U); ++e) names_.push_back(s.matrix[e * s.n_mats + mat].name);
+  }
   virtual ~Matrix() = default;
 
   uint32_t coding() const { return coding_; }  // it is the index of the scheme's coding that holds the matrix
   // Its columns are held in another order, which permutation() has after load().
   bool permuted() const { return permuted_; }
   const std::vector<uint32_t>& permutation() const { return permutation_; }
-  // It calls put for each row. src has all rows. Throws sdk::Failed for numbers that are damaged.
-  virtual void load(const tenon_rows& src, const Put& put) = 0;
+  // Calls put for each row. src has all rows. Throws sdk::Failed for numbers that are damaged.
+  void load(const tenon_rows& src, const Put& put) {
+    name_ = names_[src.mat / matrices_];
+    take_rows(src, put);
+  }
+  // Matrices beside each other share x, so they must have the same order of columns. `first` is that of the first one, and
+  // this was loaded last. Throws sdk::Failed.
+  void need_order(const std::vector<uint32_t>& first, const Matrix& of) const {
+    const auto [found, expected] = std::mismatch(permutation_.begin(), permutation_.end(), first.begin(), first.end());
+    if (found == permutation_.end() && expected == first.end()) return;
+    throw sdk::Failed("the columns of matrix \"" + name_ + "\" are in another order than those of \"" + of.name_ +
+                      "\" beside it, which has the same x: from place " + std::to_string(found - permutation_.begin()) +
+                      " of the order on");
+  }
 
  protected:
+  virtual void take_rows(const tenon_rows& src, const Put& put) = 0;
   std::string full_name(const char* tensor) const { return "\"" + name_ + "." + tensor + "\""; }
 
-  std::string name_;
+  std::string name_;  // of the matrix that is loaded
   uint64_t rows_;
   uint32_t columns_;
   uint32_t coding_ = 0;
   bool permuted_ = false;
   std::vector<uint32_t> permutation_;  // column i of the held matrix is this column of the file
+
+ private:
+  uint32_t matrices_;  // of an expert, or of the site
+  std::vector<std::string> names_;
 };
 
 }  // namespace tenon::published

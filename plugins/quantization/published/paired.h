@@ -11,7 +11,7 @@ namespace tenon::published {
 
 class PairedMatrix : public Matrix {
  public:
-  void load(const tenon_rows& src, const Put& put) override {
+  void take_rows(const tenon_rows& src, const Put& put) override {
     check(src);
     const Numbers numbers = numbers_of(src);
     const uint32_t n = columns_ / held_group_;

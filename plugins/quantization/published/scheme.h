@@ -113,7 +113,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
     const size_t expert = src.mat / site.mats.size();
     std::vector<uint32_t>& order = site.orders[expert];
     if (order.empty()) order = matrix.permutation();
-    need_same_order(order, matrix.permutation(), src.mat);
+    matrix.need_order(order, *site.published.front());
     std::copy(order.begin(), order.end(), static_cast<uint32_t*>(store[site.mats.size()]) + expert * site.k);
   }
 

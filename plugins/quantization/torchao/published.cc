@@ -134,7 +134,7 @@ class RowMatrix final : public published::Matrix {
     zeros_ = published::index_of(m, kZero);
     coding_ = kRows;
   }
-  void load(const tenon_rows& src, const Put& put) override {
+  void take_rows(const tenon_rows& src, const Put& put) override {
     const published::Floats scales(src.tensor[scales_], TENON_F32, full_name(kScale));
     const auto* q = static_cast<const uint8_t*>(src.tensor[codes_].data);
     std::vector<uint8_t> codes(columns_);
