@@ -7,6 +7,7 @@
 #include <boost/json/serialize.hpp>
 #include <boost/json/stream_parser.hpp>
 
+#include "../weights/json_keys.h"
 #include "../weights/metadata_ledger.h"
 #include "tenon/core/error.h"
 #include "tenon/core/files.h"
@@ -50,6 +51,9 @@ boost::json::value parse_json(std::string_view text, const std::string& file) {
     SourcePosition where{file, static_cast<uint32_t>(1 + std::count(before.begin(), before.end(), '\n')),
                          static_cast<uint32_t>(1 + parsed - line_start)};
     throw Error(ErrorCode::kModel, std::move(where), "not valid JSON: " + error.message());
+  }
+  if (const auto key = weights::doubled_key(text)) {
+    throw Error(ErrorCode::kModel, SourcePosition{file}, "key \"" + *key + "\" stands twice");
   }
   return parser.release();
 }

@@ -83,7 +83,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-struct Apply {
+struct NormalizerApplied {
   Normalized& now;
   RegexScratch& scratch;
 
@@ -114,7 +114,7 @@ struct Apply {
 
 Normalized normalize(const std::vector<NormalizerStep>& steps, std::string_view text, RegexScratch& scratch) {
   Normalized result{std::string(text), true};
-  for (const NormalizerStep& step : steps) std::visit(Apply{result, scratch}, step);
+  for (const NormalizerStep& step : steps) std::visit(NormalizerApplied{result, scratch}, step);
   return result;
 }
 

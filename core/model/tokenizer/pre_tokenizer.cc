@@ -33,7 +33,7 @@ void apply_behavior(SplitBehavior behavior, std::vector<Stretch>& stretches) {
   if (backwards) std::reverse(stretches.begin(), stretches.end());
 }
 
-struct Apply {
+struct StepApplied {
   PieceScratch& scratch;
   std::vector<Piece> out = {};
 
@@ -94,7 +94,7 @@ const std::vector<Piece>& PreTokenizer::run(Piece text, PieceScratch& scratch) c
   scratch.pieces.clear();
   if (!text.text.empty()) scratch.pieces.push_back(text);
   for (const PreTokenizerStep& step : steps_) {
-    Apply apply{scratch};
+    StepApplied apply{scratch};
     std::visit(apply, step);
     scratch.pieces = std::move(apply.out);
   }

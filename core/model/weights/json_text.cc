@@ -6,6 +6,7 @@
 #include <boost/json/parser.hpp>
 #include <optional>
 
+#include "json_keys.h"
 #include "layout.h"
 #include "tenon/core/error.h"
 
@@ -102,7 +103,10 @@ boost::json::value parse_json(std::string_view text, const std::string& file) {
   boost::json::error_code error;
   size_t used = parser.write_some(text.data(), text.size(), error);
   if (!error && used < text.size()) error = boost::json::error::extra_data;
-  if (!error) return parser.release();
+  if (!error) {
+    if (const auto key = doubled_key(text)) throw Error(ErrorCode::kModel, {file}, "key \"" + *key + "\" stands twice");
+    return parser.release();
+  }
   used = std::min(used, text.size());
   const std::string_view before = text.substr(0, used);
   const size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0

@@ -9,7 +9,7 @@
 
 namespace tenon::weights {
 
-// Throws Error(kModel) with file, line and column.
+// Throws Error(kModel) with file, line and column, and for a key that stands twice.
 boost::json::value parse_json(std::string_view text, const std::string& file);
 
 // Adds the entries of a JSON object under prefix + their keys, nested keys joined by dots; a dot or backslash of a key

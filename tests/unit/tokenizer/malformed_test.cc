@@ -39,6 +39,7 @@ TEST(MalformedJson, SyntaxErrorsHaveLineAndColumn) {
   EXPECT_THAT(json_error("{\"model\""), HasSubstr("not valid JSON: incomplete"));
   EXPECT_THAT(json_error(""), HasSubstr("not valid JSON"));
   EXPECT_THAT(json_error("{} x"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(json_error("{\"model\": {}, \"model\": {}}"), HasSubstr("key \"model\" stands twice"));
   EXPECT_THAT(json_error(std::string(100000, '[')), HasSubstr("not valid JSON"));
 }
 

@@ -226,6 +226,10 @@ TEST(HuggingFaceFolder, ReportsABrokenConfig) {
   expect_error(ErrorCode::kModel, {"config.json", "no JSON object"}, [&] { open(folder); });
   folder.put("config.json", "{\"a\":" + std::string(100000, '['));
   expect_error(ErrorCode::kModel, {"config.json:1:", "no valid JSON"}, [&] { open(folder); });
+  folder.put("config.json", R"({"eps": 1, "rope": {"theta": 1, "type": "x", "theta": 2}, "theta": 3})");
+  expect_error(ErrorCode::kModel, {"config.json", "key \"rope.theta\" stands twice"}, [&] { open(folder); });
+  folder.put("config.json", R"({"eps": 1, "all": [{"eps": 1}, {"eps": 2}], "\u0065ps": 2})");
+  expect_error(ErrorCode::kModel, {"config.json", "key \"eps\" stands twice"}, [&] { open(folder); });
   folder.put("config.json", std::string((16 << 20) + 1, ' '));
   expect_error(ErrorCode::kModel, {"config.json", "16777217 bytes"}, [&] { open(folder); });
 }
