@@ -262,14 +262,15 @@ TEST_F(BrokenModel, MistralHasNoBiases) {
 }
 
 TEST_F(BrokenModel, WhatTransformersReadsAsNullIsNotTheDefault) {
-  edit("config.json", "\"model_type\"", R"("is_causal": null, "hidden_size": 64, "model_type")");
+  edit("config.json", "\"model_type\"", R"("is_causal": null, "model_type")");
   EXPECT_THAT(error(), HasSubstr("key \"is_causal\": found null"));
   edit("config.json", "\"is_causal\": null", "\"is_causal\": {}");
   EXPECT_THAT(error(), HasSubstr("key \"is_causal\": found an empty list or group, expected true"));
-  edit("config.json", "\"is_causal\": {}", "\"head_dim\": {}");
+  edit("config.json", R"("is_causal": {}, "model_type")", "\"model_type\"");
+  edit("config.json", "\"head_dim\": 16", "\"head_dim\": {}");
   EXPECT_THAT(error(), HasSubstr("\"head_dim\" is an empty list or group; expected an integer"));
-  edit("config.json", "\"head_dim\": {}", "\"rms_norm_eps\": null, \"head_dim\": null");
-  edit("config.json", "\"rms_norm_eps\": 1e-05", "\"pad_token_id\": null");
+  edit("config.json", "\"head_dim\": {}", "\"head_dim\": null");
+  edit("config.json", "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": null");
   EXPECT_THAT(error(), HasSubstr("key \"rms_norm_eps\": found null, expected a value, or no such key"));
 }
 
