@@ -8,7 +8,8 @@
 namespace tenon::weights {
 
 // Returns the path of a key that stands twice in an object of the text, which is valid JSON, its parts joined by dots.
-// Objects of more than 2000 keys, which are vocabularies, are not looked at: their reader finds ids that are missing.
+// Objects of more than 2000 keys are not looked at: vocabularies, whose reader finds ids that are missing, and lists of
+// tensors.
 std::optional<std::string> doubled_key(std::string_view text);
 
 }  // namespace tenon::weights
