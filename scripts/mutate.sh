@@ -15,11 +15,12 @@ log=$tree.log
 jobs=${TENON_MUTATE_JOBS:-$(nproc)}
 
 commit=$(git stash create)
+commit=${commit:-$(git rev-parse HEAD)}
 if [ -e "$tree/.git" ]; then
-  git -C "$tree" checkout --quiet --force --detach "${commit:-HEAD}"
+  git -C "$tree" checkout --quiet --force --detach "$commit"
 else
   git worktree prune
-  git worktree add --quiet --force --detach "$tree" "${commit:-HEAD}"
+  git worktree add --quiet --force --detach "$tree" "$commit"
 fi
 mkdir -p "$tree/build"
 for shared in build/python models; do
