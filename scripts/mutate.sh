@@ -59,7 +59,7 @@ for name in $names; do
     verdict="has no tests"
   fi
   # Written anew, so that the next build takes the mistake out again.
-  git show "${commit:-HEAD}:$file" >"$file"
+  git show "$commit:$file" >"$file"
   detail=
   if [ "$verdict" = caught ]; then
     caught=$((caught + 1))
