@@ -139,7 +139,7 @@ std::vector<uint32_t> ties() {
   return tied;
 }
 
-// With several states the matrix is that of as many experts.
+// If there are several states, as many experts have this matrix.
 std::vector<float> factors(const Writing& w, const std::vector<const void*>& states) {
   std::mt19937 random(1);
   const FileMatrix matrix = w.floats(random);

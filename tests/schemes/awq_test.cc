@@ -161,7 +161,7 @@ std::vector<double> reference_factors(const AwqCase& c, const std::vector<Produc
   return best;
 }
 
-// With several sets they are experts', of which one without rows was not observed.
+// Several sets belong to experts; nothing was observed of an expert without rows.
 std::vector<float> factors(const AwqCase& c, const std::vector<Products>& sets) {
   const auto registry = schemes();
   const QuantizeTarget awq = target("awq", *registry, {{"group_size", std::to_string(c.group)}});

@@ -367,7 +367,7 @@ TEST_P(CalibratedExperts, RunNearerToTheModel) {
   EXPECT_LT(seen, error_of_logits("blind"));
 }
 
-// An error of a damaged tensor names the expert's, and columns that disagree both matrices.
+// An error names the tensor of the expert that is damaged.
 TEST_F(Experts, AreNamedWhereTheirTensorsAreDamaged) {
   write("gptq", "damaged", false);
   const std::string name = expert_name(1, 2, "w3");

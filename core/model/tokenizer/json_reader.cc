@@ -52,9 +52,7 @@ boost::json::value parse_json(std::string_view text, const std::string& file) {
                          static_cast<uint32_t>(1 + parsed - line_start)};
     throw Error(ErrorCode::kModel, std::move(where), "not valid JSON: " + error.message());
   }
-  if (const auto key = weights::doubled_key(text)) {
-    throw Error(ErrorCode::kModel, SourcePosition{file}, "key \"" + *key + "\" stands twice");
-  }
+  weights::need_keys_once(text, file);
   return parser.release();
 }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <boost/json/basic_parser_impl.hpp>
+#include <optional>
 #include <vector>
+
+#include "tenon/core/error.h"
 
 namespace tenon::weights {
 namespace {
@@ -57,7 +60,8 @@ class KeyHandler {
   bool on_comment_part(Text, Code&) { return true; }
   bool on_comment(Text, Code&) { return true; }
 
-  std::optional<std::string>& found() { return found_; }
+  // Returns the path of the first such key, its parts joined by dots.
+  const std::optional<std::string>& found() const { return found_; }
 
  private:
   static constexpr size_t kMostKeys = 2000;
@@ -69,11 +73,13 @@ class KeyHandler {
 
 }  // namespace
 
-std::optional<std::string> doubled_key(std::string_view text) {
+void need_keys_once(std::string_view text, const std::string& file) {
   boost::json::basic_parser<KeyHandler> parser(boost::json::parse_options{});
   boost::json::error_code error;
   parser.write_some(false, text.data(), text.size(), error);
-  return std::move(parser.handler().found());
+  if (const auto& key = parser.handler().found()) {
+    throw Error(ErrorCode::kModel, {file}, "key \"" + *key + "\" stands twice");
+  }
 }
 
 }  // namespace tenon::weights

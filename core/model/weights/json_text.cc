@@ -104,7 +104,7 @@ boost::json::value parse_json(std::string_view text, const std::string& file) {
   size_t used = parser.write_some(text.data(), text.size(), error);
   if (!error && used < text.size()) error = boost::json::error::extra_data;
   if (!error) {
-    if (const auto key = doubled_key(text)) throw Error(ErrorCode::kModel, {file}, "key \"" + *key + "\" stands twice");
+    need_keys_once(text, file);
     return parser.release();
   }
   used = std::min(used, text.size());

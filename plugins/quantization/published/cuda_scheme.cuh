@@ -23,7 +23,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   struct Site : cuda::PackedSite {
     std::vector<DeviceMatrix> published;  // by matrix of an expert
     bool permuted = false;
-    std::vector<std::vector<uint32_t>> orders;  // of columns, by expert; it is there once a matrix of it is loaded
+    std::vector<std::vector<uint32_t>> orders;  // by expert: columns in the order of groups, once a matrix is loaded
   };
 
   CudaScheme(const sdk::Params&, const sdk::Env& env) : Base(env) {}
@@ -91,7 +91,9 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     if (!site.permuted) return Base::record(site, call, rec);
     tenon_linear_call gathered = call;
-    gathered.x = record_gather(site, call, call.store[site.stores], rec);
+    gathered.x = record_gather(
+        site, call, call.store[site.stores], rec,
+        [&](const sdk::OpSpec& spec, const GatherArgs& args) { cuda::emit<&detail::run_gather>(rec, spec, args); });
     Base::record(site, gathered, rec);
   }
 

@@ -184,7 +184,7 @@ class Matrix {
   virtual void take_rows(const tenon_rows& src, const Put& put) = 0;
   std::string full_name(const char* tensor) const { return "\"" + name_ + "." + tensor + "\""; }
 
-  std::string name_;  // of the matrix that is loaded
+  std::string name_;  // errors name the matrix that is being loaded so
   uint64_t rows_;
   uint32_t columns_;
   uint32_t coding_ = 0;
@@ -192,7 +192,7 @@ class Matrix {
   std::vector<uint32_t> permutation_;  // column i of the held matrix is this column of the file
 
  private:
-  uint32_t matrices_;  // of an expert, or of the site
+  uint32_t matrices_;  // the site, or each of its experts, has so many
   std::vector<std::string> names_;
 };
 

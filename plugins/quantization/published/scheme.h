@@ -16,6 +16,7 @@
 
 #include "../coded/packings.h"
 #include "../coded/schema.h"
+#include "gather.h"
 #include "held.h"
 #include "matrix.h"
 #include "tenon/sdk/cpu/linear_scheme.h"
@@ -24,21 +25,14 @@ namespace tenon::published {
 
 namespace detail {
 
-struct GatherArgs {
-  uint32_t k, rows, experts;  // experts: 0: there is one order for all rows
-  int64_t x_stride;           // floats
-};
-enum GatherOperand : uint32_t { kTo, kFrom, kLive, kExpert, kOrder, kGatherOperands };
-
-// Does to[r][i] = x[r][order[expert[r]][i]].
 inline void gather(const GatherArgs& a, const sdk::Part& p) {
-  const uint32_t live = std::min(p.ptr<const uint32_t>(kLive)[sdk::kLiveRows], a.rows);
+  const uint32_t live = std::min(p.ptr<const uint32_t>(GatherOperand::kLive)[sdk::kLiveRows], a.rows);
   for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
-    const uint32_t expert = a.experts == 0 ? 0 : static_cast<uint32_t>(p.ptr<const int32_t>(kExpert)[r]);
-    if (expert >= std::max(a.experts, 1U)) continue;  // the product skips the row, or refuses it
-    const uint32_t* order = p.ptr<const uint32_t>(kOrder) + size_t{expert} * a.k;
-    const float* x = p.ptr<const float>(kFrom) + r * a.x_stride;
-    float* to = p.ptr<float>(kTo) + size_t{r} * a.k;
+    const uint32_t expert = a.experts == 0 ? 0 : static_cast<uint32_t>(p.ptr<const int32_t>(GatherOperand::kExpert)[r]);
+    if (expert >= std::max(a.experts, 1U)) continue;
+    const uint32_t* order = p.ptr<const uint32_t>(GatherOperand::kOrder) + size_t{expert} * a.k;
+    const float* x = p.ptr<const float>(GatherOperand::kFrom) + r * a.x_stride;
+    float* to = p.ptr<float>(GatherOperand::kTo) + size_t{r} * a.k;
     for (uint32_t i = 0; i < a.k; ++i) to[i] = x[order[i]];
   }
 }
@@ -54,7 +48,7 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
   struct Site : sdk::cpu::LinearSite {
     std::vector<std::unique_ptr<Matrix>> published;  // by matrix
     bool permuted = false;
-    std::vector<std::vector<uint32_t>> orders;  // of columns, by expert; it is there once a matrix of it is loaded
+    std::vector<std::vector<uint32_t>> orders;  // by expert: columns in the order of groups, once a matrix is loaded
   };
 
   PublishedScheme(const sdk::Params& params, const sdk::Env& env) : Base(env), Schema(make(params, env)) {}
@@ -120,23 +114,9 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     if (!site.permuted) return Base::record(site, call, rec);
     tenon_linear_call gathered = call;
-    const tenon_tensor x = rec.describe(call.x);
-    gathered.x = rec.temp(sdk::tensor(TENON_F32, {x.dim[0], int64_t{site.k}}));
-    const auto rows = static_cast<uint32_t>(x.dim[0]);
-    const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
-    using enum detail::GatherOperand;
-    const std::vector<tenon_operand> operands =
-        sdk::operands_by(kGatherOperands, {{kTo, gathered.x, TENON_WRITE},
-                                           {kFrom, call.x, TENON_READ},
-                                           {kLive, live, TENON_READ},
-                                           {kExpert, site.experts != 0 ? call.expert : live, TENON_READ},
-                                           {kOrder, call.store[site.mats.size()], TENON_READ}});
-    sdk::OpSpec spec{.name = "gather", .operands = operands, .chunks = {rows}};
-    spec.cost.read[site.experts == 0 ? sdk::kFixedCost : sdk::kCostPerRow] = double{sizeof(uint32_t)} * site.k;
-    spec.cost.read[sdk::kCostPerRow] += double{sizeof(float)} * site.k;
-    spec.cost.written[sdk::kCostPerRow] = double{sizeof(float)} * site.k;
-    rec.emit<&detail::gather>(
-        spec, detail::GatherArgs{site.k, rows, site.experts, x.stride[0] / static_cast<int64_t>(sizeof(float))});
+    gathered.x =
+        record_gather(site, call, call.store[site.mats.size()], rec,
+                      [&](const sdk::OpSpec& spec, const GatherArgs& args) { rec.emit<&detail::gather>(spec, args); });
     Base::record(site, gathered, rec);
   }
 

@@ -95,7 +95,7 @@ struct SpoiltWith {
   Settings set;
 };
 
-// What a weight makes NaN of stays NaN through a choice of experts, learned sinks, and caches of few bits.
+// A NaN that a weight makes stays NaN through a choice of experts, learned sinks, and caches of few bits.
 TEST_F(Finite, NothingOnTheWayMakesANumberOfIt) {
   std::vector<SpoiltWith> all = {{"tiny-mixtral", "model.layers.0.block_sparse_moe.gate.weight", {}},
                                  {"tiny-qwen3-moe", "model.layers.1.mlp.gate.weight", {}},
