@@ -425,7 +425,7 @@ class Answers(unittest.TestCase):
 class Clients(unittest.TestCase):
     def test_take_turns_if_the_operator_says_so(self):
         """The first request of a client comes after those that run, and not after the forty of another one."""
-        sets = SMALL + ["scheduler.sequences=2"]
+        sets = LONG + ["scheduler.sequences=2"]
         for clients, set_fair, last in [("key", False, True), ("key", True, False), ("user", True, False)]:
             key = lambda i: {"Authorization": f"Bearer {'ab'[i]}"}
             with Server(TENON, MODEL, sets + (["scheduler.fair=true"] if set_fair else []),
@@ -438,14 +438,23 @@ class Clients(unittest.TestCase):
                     self.assertEqual(status, 200, answer)
                     order.append(client)
 
+                # Two requests hold both sequences until all others wait.
+                held = [server.connect() for _ in range(2)]
+                for own in held:
+                    own.request("POST", "/v1/completions", json.dumps(dict(ENDLESS, prompt="Once", user="0")), key(0))
+                wait_until(lambda: server.metrics()["vllm:num_requests_running"] == 2, "both run")
                 threads = [threading.Thread(target=ask, args=(0,)) for _ in range(40)]
                 for t in threads:
                     t.start()
-                wait_until(lambda: server.metrics()["vllm:num_requests_waiting"] >= 30, "most of them wait")
-                ask(1)
+                wait_until(lambda: server.metrics()["vllm:num_requests_waiting"] == 40, "all of them wait")
+                threads.append(threading.Thread(target=ask, args=(1,)))
+                threads[-1].start()
+                wait_until(lambda: server.metrics()["vllm:num_requests_waiting"] == 41, "the other client waits")
+                for own in held:
+                    own.sock.shutdown(socket.SHUT_RDWR)
+                    own.close()
                 for t in threads:
                     t.join()
-                # Thirty waited when it came, and no more than ten had been answered.
                 self.assertEqual(order.index(1) >= 25, last, order)
 
     def test_embeddings_that_the_pipeline_does_not_make(self):
