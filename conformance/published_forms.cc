@@ -85,11 +85,29 @@ class Forms {
     add("fp8_blocks",
         R"({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]})",
         [](int64_t n, int64_t k) {
-          return Fp8Options{"weight_scale_inv", TENON_F32, {(n + 127) / 128, (k + 127) / 128}, 128, 128};
+          return Fp8Options{.scale_name = "weight_scale_inv",
+                            .shape = {(n + 127) / 128, (k + 127) / 128},
+                            .block_rows = 128,
+                            .block_columns = 128,
+                            .x_group = 128};
+        });
+    add("fp8_blocks_of_powers", R"({"quant_method": "fp8", "scale_fmt": "ue8m0", "weight_block_size": [128, 128]})",
+        [](int64_t n, int64_t k) {
+          return Fp8Options{.scale_name = "weight_scale_inv",
+                            .shape = {(n + 127) / 128, (k + 127) / 128},
+                            .block_rows = 128,
+                            .block_columns = 128,
+                            .x_group = 128,
+                            .x_powers = true};
         });
     add("fp8_low_blocks", R"({"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [16, 256]})",
         [](int64_t n, int64_t k) {
-          return Fp8Options{"weight_scale_inv", TENON_BF16, {(n + 15) / 16, (k + 255) / 256}, 16, 256};
+          return Fp8Options{.scale_name = "weight_scale_inv",
+                            .format = TENON_BF16,
+                            .shape = {(n + 15) / 16, (k + 255) / 256},
+                            .block_rows = 16,
+                            .block_columns = 256,
+                            .x_group = 256};
         });
     add("fp8_matrix", R"({"quant_method": "fp8", "activation_scheme": "static", "ignored_layers": ["lm_head"]})",
         [](int64_t n, int64_t k) { return Fp8Options{"weight_scale", TENON_F32, {}, n, k, "input_scale", TENON_F32}; });
@@ -98,13 +116,24 @@ class Forms {
           return Fp8Options{"weight_scale_inv", TENON_F32, {}, n, k, "activation_scale", TENON_F32};
         });
     add("fp8_one", R"({"quant_method": "fp8", "activation_scheme": "dynamic"})", [](int64_t n, int64_t k) {
-      return Fp8Options{"weight_scale", TENON_BF16, {1}, n, k};
+      return Fp8Options{.format = TENON_BF16, .shape = {1}, .block_rows = n, .block_columns = k, .x_group = k};
     });
     const std::string weights =
         R"("num_bits": 8, "type": "float", "symmetric": true, "group_size": null, "strategy": )";
     add("fp8_compressed_rows", compressed_description("float-quantized", weights + R"("channel")"),
         [](int64_t n, int64_t k) {
           return Fp8Options{"weight_scale", TENON_BF16, {n, 1}, 1, k};
+        });
+    const std::string x = R"("num_bits": 8, "type": "float", "symmetric": true, "dynamic": true, "strategy": )";
+    add("fp8_compressed_token",
+        compressed_description("float-quantized", weights + R"("channel")", "{" + x + R"("token"})"),
+        [](int64_t n, int64_t k) {
+          return Fp8Options{.shape = {n, 1}, .block_rows = 1, .block_columns = k, .x_group = k};
+        });
+    add("fp8_compressed_groups",
+        compressed_description("float-quantized", weights + R"("channel")", "{" + x + R"("group", "group_size": 96})"),
+        [](int64_t n, int64_t k) {
+          return Fp8Options{.shape = {n, 1}, .block_rows = 1, .block_columns = k, .x_group = 96};
         });
     add("fp8_compressed_static",
         compressed_description("float-quantized", weights + R"("tensor")",

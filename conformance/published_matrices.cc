@@ -233,6 +233,8 @@ FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random) {
   if (o.x_scale != TENON_FORMAT_NONE) {
     t.matrix.x_scale = put_scale(t.add({o.x_scale_name, o.x_scale, stored.rank, {1}}), 0, o.x_scale, random);
   }
+  t.matrix.x_group = o.x_group;
+  t.matrix.x_powers = o.x_powers;
   return std::move(t).sorted();
 }
 

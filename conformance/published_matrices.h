@@ -43,6 +43,8 @@ struct Fp8Options {
   int64_t block_rows, block_columns;  // so many share a scale
   const char* x_scale_name = "input_scale";
   tenon_format x_scale = TENON_FORMAT_NONE;  // none: the file has no scale by which x is rounded
+  int64_t x_group = 0;                       // each step finds scales of so many columns of a row of x; 0: none
+  bool x_powers = false;                     // they are powers of two
 };
 FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random);
 

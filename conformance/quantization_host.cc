@@ -84,6 +84,14 @@ std::vector<double> FileMatrix::multiplied(const std::vector<double>& row) const
   if (x_scale != 0) {
     for (double& v : x) v = rounded_to_e4m3(v, x_scale);
   }
+  for (size_t begin = 0, end = 0; x_group != 0 && begin < x.size(); begin = end) {
+    end = std::min(begin + static_cast<size_t>(x_group), x.size());
+    double largest = 0;
+    for (size_t i = begin; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
+    const float scale = static_cast<float>(largest) / 448;
+    const float used = x_powers ? std::exp2(std::ceil(std::log2(scale))) : scale;
+    for (size_t i = begin; largest > 0 && i < end; ++i) x[i] = rounded_to_e4m3(x[i], used);
+  }
   return x;
 }
 

@@ -1,4 +1,4 @@
-// quantization.fp8, where x is rounded to e4m3 by the file's scale or by a scale a row, is held against the definition
+// quantization.fp8, where x is rounded to e4m3 by the file's scale, by a scale a row or by one a group, is held against the definition
 // in float64, on every device that is here. That matrices side by side keep their own scales, published_test.cc shows,
 // whose forms have them.
 #include <gmock/gmock.h>
@@ -76,21 +76,30 @@ void expect_exact(const QuantizedSite& site, const StepCase& step, bool fused, d
   for (size_t i = 0; i < y.size(); ++i) ASSERT_NEAR(double{y[i]}, want.y[i], tolerance * want.magnitude[i]) << i;
 }
 
-// y of bare products is what x rounded by a scale a row makes of the weights that the scheme holds: the largest of a
-// row becomes 448 of its scale, and the others the nearest number that e4m3 has, of all that it has.
-void expect_rounded_by_rows(const QuantizedSite& site, const SiteCase& c, const std::vector<float>& x,
-                            double tolerance) {
+// Returns k numbers of a row as they are multiplied: the largest of a group becomes 448 of its scale, and the others the
+// nearest number that e4m3 has, of all that it has.
+std::vector<double> rounded_by_groups(const float* x, size_t k, size_t group) {
   static const CodedForm kForm = coded_form("fp8");
+  std::vector<double> rounded;
+  for (size_t begin = 0; begin < k; begin += group) {
+    const size_t end = std::min(begin + group, k);
+    const float scale = coded_detail::magnitude(x + begin, end - begin) / 448;
+    for (size_t i = begin; i < end; ++i) {
+      rounded.push_back(scale == 0 ? 0 : coded_detail::nearest(kForm, double{x[i] / scale}) * double{scale});
+    }
+  }
+  return rounded;
+}
+
+// y of bare products is what x rounded by a scale for each group of a row makes of the weights that the scheme holds.
+void expect_rounded_by_groups(const QuantizedSite& site, const SiteCase& c, const std::vector<float>& x, size_t group,
+                              double tolerance) {
   const auto k = static_cast<size_t>(c.k), columns = static_cast<size_t>(site.columns());
   const auto rows = static_cast<uint32_t>(x.size() / k);
   const std::vector<float> y = site.run({.rows = rows, .live = rows, .x = x}, false);
   ASSERT_EQ(y.size(), rows * columns);
   for (uint32_t r = 0; r < rows; ++r) {
-    const float scale = coded_detail::magnitude(&x[r * k], k) / 448;
-    std::vector<double> rounded;
-    for (size_t i = 0; i < k; ++i) {
-      rounded.push_back(scale == 0 ? 0 : coded_detail::nearest(kForm, double{x[r * k + i] / scale}) * double{scale});
-    }
+    const std::vector<double> rounded = rounded_by_groups(&x[r * k], k, group);
     size_t column = 0;
     for (size_t m = 0; m < c.rows.size(); ++m) {
       for (int64_t row = 0; row < c.rows[m]; ++row, ++column) {
@@ -105,6 +114,11 @@ void expect_rounded_by_rows(const QuantizedSite& site, const SiteCase& c, const 
       }
     }
   }
+}
+
+void expect_rounded_by_rows(const QuantizedSite& site, const SiteCase& c, const std::vector<float>& x,
+                            double tolerance) {
+  expect_rounded_by_groups(site, c, x, static_cast<size_t>(c.k), tolerance);
 }
 
 TEST_P(Fp8Activations, HaveAScaleARow) {
@@ -151,14 +165,56 @@ TEST_P(Fp8Activations, HaveAScaleARowOfMany) {
   }
 }
 
+// A scale of 128 columns, whatever the weights' scales are of. Groups of a row differ in size; one is zeros, and the last
+// one of 203 columns has 75.
+TEST_P(Fp8Activations, HaveAScaleAGroup) {
+  const auto rows_of_groups = [](uint32_t rows, int64_t k) {
+    std::vector<float> x = rows_of_x(rows, k);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const size_t column = i % static_cast<size_t>(k);
+      x[i] = column / 128 == 1 && i / static_cast<size_t>(k) == 2
+                 ? 0
+                 : std::ldexp(x[i], static_cast<int>(column / 128) * 5);
+    }
+    return x;
+  };
+  const auto expect_exact_rows = [&](const QuantizedSite& site, const SiteCase& c) {
+    for (const uint32_t rows : {1U, 7U, 80U}) {
+      SCOPED_TRACE(std::to_string(c.k) + " columns, " + std::to_string(rows) + " rows");
+      expect_rounded_by_groups(site, c, rows_of_groups(rows, c.k), 128, is_cuda() && rows > 8 ? 2e-3 : 2e-5);
+    }
+  };
+  for (const std::string label : {"fp8_one", "fp8_matrix", "fp8_blocks"}) {
+    for (const int64_t k : {128, 384, 1152}) {
+      SCOPED_TRACE(label);
+      const SiteCase c = site_of(label, {64, 32}, k);
+      expect_exact_rows(QuantizedSite(open("block"), c), c);
+      if (label == "fp8_blocks") expect_exact_rows(QuantizedSite(open("auto"), c), c);
+      if (HasFatalFailure()) return;
+    }
+  }
+  SiteCase plain{.source = {TENON_F32}, .rows = {40}, .k = 203};
+  plain.lookup = false;
+  expect_exact_rows(QuantizedSite(open("block"), plain, 3,
+                                  [](std::vector<float> file, int64_t k) {
+                                    for (size_t at = 0; at < file.size(); at += static_cast<size_t>(k)) {
+                                      hold_coded(coded_form("fp8"), &file[at], static_cast<size_t>(k));
+                                    }
+                                    return file;
+                                  }),
+                    plain);
+}
+
 // With RMSNorm a number may be rounded to the neighbour: of 384 about equal ones that is a sixteenth of one of them, or
 // of one that is larger than most a little more. By the scale of another matrix all would be rounded otherwise.
 TEST_P(Fp8Activations, AreRoundedAfterTheNorm) {
   for (const std::vector<int64_t>& rows : {std::vector<int64_t>{96}, {64, 32}}) {
     const StepCase step{.rows = 6, .live = 5, .pitch = 3, .norm = true};
-    const QuantizedSite site(open("auto"), site_of("fp8_matrix", rows, 384), 3, nullptr, step);
-    ASSERT_TRUE(site.claims(step));
-    expect_exact(site, step, true, 1e-3);
+    for (const char* label : {"fp8_matrix", "fp8_blocks"}) {
+      const QuantizedSite site(open("auto"), site_of(label, rows, 384), 3, nullptr, step);
+      ASSERT_TRUE(site.claims(step));
+      expect_exact(site, step, true, 1e-3);
+    }
   }
 }
 
@@ -213,7 +269,7 @@ TEST_P(Fp8Activations, CanStayAsTheyAre) {
 }
 
 TEST_P(Fp8Activations, OfANumberThatIsNotFiniteAnswerNan) {
-  for (const char* activations : {"static", "token"}) {
+  for (const char* activations : {"static", "token", "block"}) {
     const QuantizedSite site(open(activations), site_of("fp8_matrix", {64, 32}, 384));
     for (const uint32_t rows : {2U, 1100U}) {
       for (const float number : {INFINITY, -INFINITY, NAN}) {
@@ -249,8 +305,24 @@ TEST_P(Fp8Activations, AreRefusedByKeyInOtherForms) {
   };
   EXPECT_THAT(said("\"tensor\"", "\"channel\""),
               HasSubstr("input_activations.strategy is \"channel\"; expected \"tens"));
+  EXPECT_THAT(said("\"dynamic\": false", "\"dynamic\": true"),
+              HasSubstr("input_activations.strategy is \"tensor\"; expected \"token\" or \"group\""));
+  EXPECT_THAT(said("\"dynamic\": false", "\"scale_dtype\": \"torch.bfloat16\", \"dynamic\": true"),
+              HasSubstr("input_activations.scale_dtype is \"torch.bfloat16\"; expected no such key, or null"));
+  EXPECT_THAT(said("\"group_size\": null, \"strategy\": \"tensor\", \"dynamic\": false",
+                   "\"strategy\": \"group\", \"dynamic\": true"),
+              HasSubstr("input_activations.group_size is missing; expected a positive number"));
   EXPECT_THAT(said("\"float\"", "\"int\""), HasSubstr("input_activations.type is \"int\"; expected \"float\""));
   EXPECT_THAT(said("\"num_bits\": 8", "\"num_bits\": 4"), HasSubstr("input_activations.num_bits is 4; expected 8"));
+}
+
+TEST_P(Fp8Activations, AreRefusedByKeyWithScalesInAnotherFormat) {
+  SiteCase site = site_of("fp8_blocks_of_powers", {64}, 256);
+  site.description.replace(site.description.find("ue8m0"), 5, "e5m2");
+  EXPECT_THAT(refusal("auto", site), HasSubstr("scale_fmt is \"e5m2\"; expected \"float\" or \"ue8m0\""));
+  site = site_of("fp8_one", {64}, 256);
+  site.description.insert(1, R"("scale_fmt": "ue8m0", )");
+  EXPECT_THAT(refusal("auto", site), HasSubstr("scale_fmt is \"ue8m0\"; expected \"float\""));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fp8Activations, testing::Values("cpu", "cuda"),

@@ -23,7 +23,7 @@ from transformers import BitsAndBytesConfig, HqqConfig, LlamaConfig, LlamaForCau
 import reference
 import vocabulary
 from checkpoints import prompts
-from common import DATA, fp32_error, golden_prompts, usable, write_golden
+from common import DATA, fp32_error, golden_prompts, round_in_blocks, usable, write_golden
 
 CONFIG = dict(vocab_size=260, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
               intermediate_size=192, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=0)  # fmt: skip
@@ -32,7 +32,8 @@ BITSANDBYTES = {
     "tiny-bnb-fp4": dict(load_in_4bit=True, bnb_4bit_quant_type="fp4"),
     "tiny-bnb-int8": dict(load_in_8bit=True),
 }
-# DeepSeek's form: e4m3 codes with a scale a block. The blocks leave rests on both sides.
+# DeepSeek's form: e4m3 codes with a scale a block, and x rounded with a scale for each row and a block's columns. The
+# blocks leave rests on both sides.
 FP8, BLOCK = "tiny-fp8-block", 128
 # A scale a matrix, and one of its x, which is rounded: of matrices that share x each has its own.
 FP8_STATIC, X_RANGE = "tiny-ct-fp8-static", dict(q_proj=1, k_proj=0.75, v_proj=0.6, o_proj=1, gate_proj=0.9, up_proj=0.7, down_proj=1)
@@ -104,6 +105,10 @@ def save_fp8(model, folder):
                 codes[block] = (weight[block] / scales[i, j]).to(codes.dtype)
                 weight[block] = codes[block].float() * scales[i, j]
         stored[name], stored[name + "_scale_inv"] = codes, scales
+    for name, module in model.named_modules():
+        if name.endswith("_proj"):
+            module.register_forward_pre_hook(lambda _, x: (round_in_blocks(x[0], BLOCK),))
+    model.round_x = lambda _, x: reference.rounded_groups(x, BLOCK)
     save(model, folder, stored, dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[BLOCK, BLOCK]))
 
 
@@ -382,7 +387,7 @@ def make(name, save, rounds=False):
 def make_all():
     for name, options in BITSANDBYTES.items():
         make(name, lambda model, folder, options=options: save_bitsandbytes(model, folder, options))
-    make(FP8, save_fp8)
+    make(FP8, save_fp8, rounds=True)
     make(FP8_STATIC, save_fp8_static, rounds=True)
     make(W8A8, save_w8a8, rounds=True)
     for name, options in GPTQ.items():

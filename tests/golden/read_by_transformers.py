@@ -27,7 +27,7 @@ import torch
 from transformers import AutoModelForCausalLM, AwqConfig, GPTQConfig, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 import vocabulary
-from common import margins, run_greedy
+from common import margins, round_in_blocks, run_greedy
 
 CONFIG = dict(vocab_size=260, num_hidden_layers=2, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=32,
               intermediate_size=192, max_position_embeddings=512, bos_token_id=0, eos_token_id=1, pad_token_id=0)  # fmt: skip
@@ -101,6 +101,25 @@ def read_by_gptqmodel(folder, scheme):
     return GPTQModel.load(str(folder), backend=backend, device="cpu", dtype=torch.float16, attn_implementation="eager").model.eval()
 
 
+def round_x_in_blocks(model):
+    """On a CPU transformers multiplies x as it is by what the codes stand for. The kernels that round x need a GPU, so x is rounded here."""
+    linear = torch.nn.functional.linear
+
+    def rounding_linear(x, *rest):
+        return linear(round_in_blocks(x, 128), *rest)
+
+    def choose(function):
+        torch.nn.functional.linear = function
+
+    for name, module in model.named_modules():
+        if name.endswith("_proj"):
+            module.register_forward_pre_hook(lambda _, x: (round_in_blocks(x[0], 128),))
+        if name.endswith(".experts"):  # packed ones have no module for each matrix
+            module.register_forward_pre_hook(lambda *_: choose(rounding_linear))
+            module.register_forward_hook(lambda *_: choose(linear), always_call=True)
+            model.set_experts_implementation("eager")
+
+
 def compare(model, form, prompt, ids, ours):
     tokens, logits = run_greedy(model, ids, TOKENS)
     margin_of = margins(logits[len(ids) - 1 :])
@@ -130,6 +149,8 @@ def check(tenon, plain, text, prompts, scheme, settings, work, mixture=False):
     mlp = model.model.layers[0].mlp
     layer = type(mlp.experts[0].down_proj if by_gptqmodel else mlp.experts if mixture else mlp.down_proj)
     print(f"{form}: {layer.__module__}.{layer.__name__}")
+    if settings.get("scales") == "block":
+        round_x_in_blocks(model)
     return all([compare(model, form, prompt, *tokens) for prompt, tokens in zip(prompts, ours)])
 
 

@@ -38,6 +38,13 @@ def rounded(x, scale):
     return np.rint(quotient / step) * step * scale
 
 
+def rounded_groups(x, group):
+    """The same for each so many columns of a row, by a scale that makes their largest 448. It is in fp32, as all programs hold it."""
+    parts = np.split(x, range(group, x.shape[-1], group), axis=-1)
+    scales = [np.float32(np.abs(part).max(-1, keepdims=True)) / np.float32(448) for part in parts]
+    return np.concatenate([rounded(part, scale.astype(x.dtype)) for part, scale in zip(parts, scales)], axis=-1)
+
+
 def rounded_rows(x):
     """Rows become whole numbers of steps from -127 to 127; the largest of a row has 127.5 of them."""
     step = np.maximum(np.abs(x).max(-1, keepdims=True), np.finfo(x.dtype).tiny) / 127.5

@@ -148,6 +148,14 @@ TEST(RoundedX, HasTheScaleOfItsLargest) {
   EXPECT_EQ(fp8::row_scale(896), 2);
   EXPECT_EQ(fp8::row_scale(0), 1);
   EXPECT_EQ(fp8::rounded_by(2, 1000), 896);
+  for (int e = -126; e < 127; ++e) {
+    const float power = std::ldexp(1.0F, e);
+    EXPECT_EQ(fp8::power_of_two_from(power), power);
+    EXPECT_EQ(fp8::power_of_two_from(std::nextafter(power, INFINITY)), 2 * power);
+    EXPECT_EQ(fp8::power_of_two_from(std::nextafter(2 * power, 0.0F)), 2 * power);
+  }
+  EXPECT_EQ(fp8::power_of_two_from(1e-44F), 0x1p-126F);
+  EXPECT_EQ(fp8::power_of_two_from(INFINITY), INFINITY);
   EXPECT_EQ(fp8::rounded_by(0.5F, 0.3F), 0.3125F);  // 0.6 is nearest to 0.625
   for (const float x : {INFINITY, -INFINITY, NAN}) EXPECT_TRUE(std::isnan(fp8::rounded_by(1, x)));
 }

@@ -42,8 +42,12 @@ void round_rows(const CpuRoundArgs& a, const sdk::Part& part) {
     const uint32_t set =
         at.expert != nullptr && at.expert[r] >= 0 ? std::min(static_cast<uint32_t>(at.expert[r]), a.experts - 1) : 0;
     for (uint32_t p = 0; p < a.parts; ++p, to += a.k) {
-      const float scale = at.scales != nullptr ? at.scales[set * a.parts + p] : row_scale(largest_of(x, a.k));
-      for (uint32_t i = 0; i < a.k; ++i) to[i] = rounded_by(scale, x[i]);
+      for (uint32_t begin = 0; begin < a.k; begin += a.group) {
+        const uint32_t end = std::min(begin + a.group, a.k);
+        const float scale =
+            at.scales != nullptr ? at.scales[set * a.parts + p] : group_scale(a, largest_of(x + begin, end - begin));
+        for (uint32_t i = begin; i < end; ++i) to[i] = rounded_by(scale, x[i]);
+      }
     }
   }
 }

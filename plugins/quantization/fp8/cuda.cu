@@ -7,8 +7,9 @@
 // multiplies them (e4m3_products.cuh). Both round a number of x in the same way: x / scale becomes the nearest
 // number of e4m3, as compressed-tensors and transformers do.
 //
-// Invariants: a scale a token is the row's largest magnitude / 448, after RMSNorm where that was claimed; a static
-// scale is the file's, one for each part of the site. Rows past the live ones are neither read nor written.
+// Invariants: a scale a token is the row's largest magnitude / 448, after RMSNorm where that was claimed, and a scale a
+// group that of its columns; a static scale is the file's, one for each part of the site. Rows past the live ones are
+// neither read nor written.
 #include "../coded/cuda_scheme.cuh"
 #include "e4m3_products.cuh"
 #include "scheme.h"
@@ -28,7 +29,8 @@ struct CudaSchema : PublishedSchema {
 
 namespace {
 
-// A block has some columns of a row, and goes over all of it first where RMSNorm or a scale of the row want that.
+// A block has some columns of a row, whole groups of them, and goes over all of the row first where RMSNorm or a scale
+// of the row want that. Groups that are not the whole row are a warp's each.
 __global__ void __launch_bounds__(kThreads) round_kernel(const RoundArgs a, const RoundPointers p, uint32_t columns) {
   cuda::wait();
   const uint32_t row = blockIdx.x, begin = blockIdx.y * columns, end = min(begin + columns, a.k);
@@ -42,10 +44,22 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const RoundArgs a, cons
   }
   const auto value = [&](uint32_t i) { return a.has_norm != 0 ? x[i] * factor * p.norm[i] : x[i]; };
   float scale = 1;
+  if (a.has_scales == 0 && a.group < a.k) {
+    constexpr uint32_t kLanes = 32;
+    const uint32_t lane = threadIdx.x % kLanes, warp = threadIdx.x / kLanes;
+    for (uint32_t first = begin + warp * a.group; first < end; first += kThreads / kLanes * a.group) {
+      const uint32_t last = min(first + a.group, end);
+      float largest = 0;
+      for (uint32_t i = first + lane; i < last; i += kLanes) largest = fmaxf(largest, fabsf(value(i)));
+      scale = group_scale(a, cuda::over_warp(largest, Largest{}));
+      for (uint32_t i = first + lane; i < last; i += kLanes) p.to[size_t{row} * a.k + i] = rounded_by(scale, value(i));
+    }
+    return;
+  }
   if (a.has_scales == 0) {
     float largest = 0;
     for (uint32_t i = threadIdx.x; i < a.k; i += kThreads) largest = fmaxf(largest, fabsf(value(i)));
-    scale = row_scale(over_block(largest, Largest{}));
+    scale = group_scale(a, over_block(largest, Largest{}));
   }
   // The product leaves rows out whose expert is not there.
   const uint32_t chosen = p.expert != nullptr ? static_cast<uint32_t>(p.expert[row]) : 0;
@@ -60,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) round_kernel(const RoundArgs a, cons
 // Few rows are cut into columns, so that more multiprocessors have some.
 void run_round(const RoundArgs& a, const cuda::Launch& launch) {
   constexpr uint32_t kManyRows = 64, kColumns = 1024;
-  const uint32_t columns = a.rows >= kManyRows ? a.k : kColumns;
+  const uint32_t groups = (kColumns + a.group - 1) / a.group, columns = a.rows >= kManyRows ? a.k : groups * a.group;
   launch(&round_kernel, {.blocks = {a.rows, (a.k + columns - 1) / columns}, .threads = {kThreads}}, a,
          round_pointers(a, launch), columns);
 }

@@ -3,7 +3,8 @@
 //
 // A matrix X of N rows and K columns has X.weight in e4m3 (N, K) and X.weight_scale or X.weight_scale_inv, by which
 // codes are to be multiplied: one number, one a row, or one for each block of rows and columns. With static activations
-// it has one number more, X.input_scale or X.activation_scale, by which x is rounded.
+// it has one number more, X.input_scale or X.activation_scale, by which x is rounded. With dynamic ones a step finds a
+// scale for each row of x, or for each group of a row's columns: of blocks their columns.
 //
 // Invariants: every key of config.json is either read or known to be harmless, and every tensor of the matrix is
 // used; anything else throws Refused with the key or tensor, what was found and what would be right. Blocks are
@@ -27,9 +28,36 @@ const std::string &kX = published::kCompressedX, kEntriesOfX = kX + ".";
 // config.json says this; of blocks their sizes, else 0.
 struct Form {
   int64_t block_rows = 0, block_columns = 0;
-  bool static_x = false;  // x is rounded by the file's scale of it
+  Rounding x;
   bool blocks() const { return block_rows != 0; }
 };
+
+// Blocks have a scale of x for each of their columns' groups, which scale_fmt "ue8m0" makes a power of two; else each
+// row has one.
+Rounding dynamic_rounding(const Description& d, int64_t block_columns) {
+  d.only("scale_fmt", {"float", "ue8m0"});
+  if (block_columns > 0)
+    return {Activations::kBlock, static_cast<uint32_t>(block_columns), d.text("scale_fmt") == "ue8m0"};
+  d.only("scale_fmt", {"float"});
+  return {Activations::kToken};
+}
+
+// d is of compressed-tensors, and says nothing of x that is not done here; else this throws Refused with the key.
+Rounding compressed_rounding(const Description& d) {
+  if (!d.object(kX)) return {};
+  (void)d.need(kEntriesOfX + "num_bits", {int64_t{8}});
+  (void)d.need(kEntriesOfX + "type", {"float"});
+  d.only_boolean(kEntriesOfX + "symmetric", true);
+  if (!d.boolean(kEntriesOfX + "dynamic", false)) {
+    d.only(kEntriesOfX + "strategy", {"tensor"});
+    return {Activations::kStatic};
+  }
+  d.only_missing(kEntriesOfX + "scale_dtype");
+  if (d.need(kEntriesOfX + "strategy", {"token", "group"}) == "token") return {Activations::kToken};
+  const int64_t group = d.integer(kEntriesOfX + "group_size", 0);
+  if (group <= 0 || group > INT32_MAX) d.wrong(kEntriesOfX + "group_size", "a positive number with the strategy group");
+  return {Activations::kBlock, static_cast<uint32_t>(group)};
+}
 
 // Returns nothing if the checkpoint is of another kind.
 std::optional<Form> form_of(const Description& d) {
@@ -40,10 +68,10 @@ std::optional<Form> form_of(const Description& d) {
     d.only("activation_scheme", {"dynamic", "static"});
     d.only_missing("kv_cache_scheme");
     if (d.list("weight_block_size")) {
-      form = {d.integer("weight_block_size.0", 0), d.integer("weight_block_size.1", 0)};
+      form = {d.integer("weight_block_size.0", 0), d.integer("weight_block_size.1", 0), {}};
     }
-    form.static_x = d.text("activation_scheme") == "static";
-    // scale_fmt says how scales of x are rounded, and x is not.
+    const bool static_x = d.text("activation_scheme", "dynamic") == "static";
+    form.x = static_x ? Rounding{Activations::kStatic} : dynamic_rounding(d, form.block_columns);
     constexpr std::string_view kHarmless[] = {"dequantize", "ignored_layers", "modules_to_not_convert", "scale_fmt"};
     d.need_all_read(kHarmless);
   } else if (published::compressed_format(d) == "float-quantized") {
@@ -51,9 +79,8 @@ std::optional<Form> form_of(const Description& d) {
     (void)d.need(published::kCompressedWeights + "type", {"float"});
     d.only_boolean(published::kCompressedWeights + "symmetric", true);
     (void)d.need(published::kCompressedWeights + "strategy", {"tensor", "channel", "block"});
-    // Only a static scale of x is kept to: the README states that.
     const published::CompressedWeights w = compressed_weights(d, true);
-    form = {w.block_rows, w.block_columns, d.object(kX) && !d.boolean(kEntriesOfX + "dynamic", false)};
+    form = {w.block_rows, w.block_columns, {}};
   } else {
     return {};
   }
@@ -180,30 +207,32 @@ std::unique_ptr<published::Matrix> PublishedSchema::published(const tenon_linear
   return std::make_unique<Fp8Matrix>(s, mat, *form);
 }
 
-Activations PublishedSchema::activations(const tenon_linear& s, std::string_view wish) {
-  if (s.product_wanted == 0 || wish == "f32") return Activations::kF32;
-  if (wish == "token") return Activations::kToken;
+Rounding PublishedSchema::rounding(const tenon_linear& s, std::string_view wish) {
+  if (s.product_wanted == 0 || wish == "f32") return {};
+  if (wish == "token") return {Activations::kToken};
   const Description d(s.description);
   const std::optional<Form> form = form_of(d);
+  if (wish == "block") {
+    if (form && form->x.by == Activations::kBlock) return form->x;
+    return {Activations::kBlock, form && form->blocks() ? static_cast<uint32_t>(form->block_columns) : kBlock};
+  }
   uint32_t n = 0;
-  for (uint32_t i = 0; i < s.n_mats; ++i) {
-    const tenon_matrix& m = s.matrix[i];
-    if (wish != "static" && !(form && form->static_x && is_stored(m))) continue;
-    if (sdk::find_tensor(m, x_scale_name(m)) == nullptr) {
-      throw sdk::Refused("tensor " + sdk::full_name(m, x_scale_name(m)) + " is missing; expected " + kOneNumber +
-                         ", by which x is rounded; activations = \"f32\" or \"token\" needs none");
-    }
-    ++n;
+  for (uint32_t i = 0; i < s.n_mats; ++i) n += form && is_stored(s.matrix[i]) ? 1 : 0;
+  Rounding x = form && n > 0 ? form->x : Rounding{};
+  if (form && n > 0 && published::compressed_format(d) == "float-quantized") x = compressed_rounding(d);
+  if (wish == "static") {
+    x = {Activations::kStatic};
+    n = s.n_mats;
   }
-  if (n == 0) return Activations::kF32;
+  if (x.by == Activations::kF32) return x;
   if (n < s.n_mats) throw sdk::Refused("matrices side by side of which only some round x");
-  if (d.object(kX)) {
-    (void)d.need(kEntriesOfX + "num_bits", {int64_t{8}});
-    (void)d.need(kEntriesOfX + "type", {"float"});
-    d.only(kEntriesOfX + "strategy", {"tensor"});
-    d.only_boolean(kEntriesOfX + "symmetric", true);
+  for (uint32_t i = 0; x.by == Activations::kStatic && i < s.n_mats; ++i) {
+    const tenon_matrix& m = s.matrix[i];
+    if (sdk::find_tensor(m, x_scale_name(m)) != nullptr) continue;
+    throw sdk::Refused("tensor " + sdk::full_name(m, x_scale_name(m)) + " is missing; expected " + kOneNumber +
+                       ", by which x is rounded; activations = \"f32\" or \"token\" needs none");
   }
-  return Activations::kStatic;
+  return x;
 }
 
 }  // namespace tenon::fp8

@@ -36,9 +36,10 @@ struct PublishedSchema : Schema {
       {.bits = 8, .group = kBlock, .scaling = coded::Scaling::kGroup, .weight_format = TENON_F8E4M3}};
   // Returns a PublishedMatrix.
   static std::unique_ptr<published::Matrix> published(const tenon_linear& s, uint32_t mat);
-  // Returns what the products of a site do with x. wish: the parameter `activations`. Throws
-  // Refused where a static scale is missing.
-  static Activations activations(const tenon_linear& s, std::string_view wish);
+  // Returns what the products of a site do with x. wish: the parameter `activations`; "auto" is what config.json says of
+  // matrices that are stored in one of these forms. Throws Refused where a static scale is missing, and for what
+  // config.json says of x and is not done here.
+  static Rounding rounding(const tenon_linear& s, std::string_view wish);
   // Returns null where it writes the scheme's own tensors.
   static std::unique_ptr<published::Writer> writer(const sdk::Params& params);
 };

@@ -18,10 +18,11 @@ struct Schema {
                  .choices = "row|block|tensor"}),
       sdk::text(
           {.name = "activations",
-           .doc = "x of a product: f32: as it is; token: rounded to e4m3 by a scale a row; static: by the scale that "
-                  "the file has of it, or is written with; auto: static where config.json says so, else f32",
+           .doc = "x of a product: f32: as it is; token: rounded to e4m3 by a scale a row; block: by a scale for each "
+                  "128 columns of a row; static: by the scale that the file has of it, or is written with; auto: what "
+                  "config.json says of matrices in e4m3, else f32",
            .value = "auto",
-           .choices = "auto|f32|token|static"}));
+           .choices = "auto|f32|token|block|static"}));
 
   static constexpr coded::Coding kCodings[] = {
       {.bits = 8, .group = 32, .scaling = coded::Scaling::kRow, .weight_format = TENON_F8E4M3}};

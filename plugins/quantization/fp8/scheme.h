@@ -71,7 +71,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     int64_t columns;  // the part has so many columns of y
   };
   struct Site {
-    Activations activations = Activations::kF32;
+    Rounding rounding;
     uint32_t k = 0, experts = 0;
     std::vector<Part> parts;  // one of all matrices, or with static scales one a matrix
     Products products;        // they are the same parts, where the device has products of codes
@@ -85,9 +85,9 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
       : base_(params, env), ops_(env), wish_(params.text("activations")) {}
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
-    const Activations a = activations(s, wish_);
+    const Activations a = rounding(s, wish_).by;
     const CodedActivations coded{s.x_format == TENON_F8E4M3, s.y_format == TENON_F8E4M3};
-    const bool codes = a != Activations::kF32 && multiplies_codes(products_of(s, a), b.rows, coded);
+    const bool codes = has_codes(a) && multiplies_codes(products_of(s, a), b.rows, coded);
     if ((coded.x && a != Activations::kToken) || ((coded.x || coded.y) && !codes)) {
       throw sdk::Refused("activations in e4m3 where x is not multiplied as codes with a scale a row");
     }
@@ -105,11 +105,11 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
 
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
     auto site = std::make_unique<Site>();
-    site->activations = activations(s, wish_);
+    site->rounding = rounding(s, wish_);
     site->k = static_cast<uint32_t>(s.in_dim);
     site->experts = s.experts;
-    site->products = products_of(s, site->activations);
-    if (site->activations != Activations::kStatic) {
+    site->products = products_of(s, site->rounding.by);
+    if (site->rounding.by != Activations::kStatic) {
       add_part(*site, s, claims);
       return site;
     }
@@ -123,7 +123,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   tenon_footprint footprint(Site& site) const { return site.footprint; }
 
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const {
-    if (site.activations != Activations::kStatic) {
+    if (site.rounding.by != Activations::kStatic) {
       return base_.load(*site.parts[0].site, src, store, scratch, queue);
     }
     const auto n = static_cast<uint32_t>(site.parts.size());
@@ -137,10 +137,11 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   }
 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
-    if (site.activations == Activations::kF32) return base_.record(*site.parts[0].site, call, rec);
+    if (site.rounding.by == Activations::kF32) return base_.record(*site.parts[0].site, call, rec);
     if constexpr (Ops::kCodes) {
-      if (multiplies_codes(site.products, static_cast<uint32_t>(rec.describe(call.y).dim[0]), {})) {
-        const bool fixed = site.activations == Activations::kStatic;
+      const auto rows = static_cast<uint32_t>(rec.describe(call.y).dim[0]);
+      if (has_codes(site.rounding.by) && multiplies_codes(site.products, rows, {})) {
+        const bool fixed = site.rounding.by == Activations::kStatic;
         return ops_.record_codes(site, call, fixed ? call.store[site.scale_store()] : 0, rec);
       }
     }
@@ -195,6 +196,8 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
  private:
   static constexpr int64_t kFloatBytes = sizeof(float);
 
+  // Products of codes have one scale for the whole of a row of x.
+  static bool has_codes(Activations a) { return a == Activations::kToken || a == Activations::kStatic; }
   Products products_of(const tenon_linear& s, Activations a) const {
     Products all{s.experts, s.in_dim, {}};
     if constexpr (Ops::kCodes) {
@@ -250,6 +253,8 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     args.rows = rows;
     args.parts = parts;
     args.experts = site.experts;
+    args.group = site.rounding.group != 0 ? site.rounding.group : site.k;
+    args.powers_of_two = site.rounding.powers_of_two ? 1 : 0;
     args.x_stride = rec.floats_of_row(call.x);
     tenon_tid norm = 0, scales = 0, expert = 0;
     for (const tenon_fop& op : sdk::ops_of(call.pro)) {
@@ -258,7 +263,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
       args.eps = sdk::RmsNormOp(op).eps;
       norm = sdk::RmsNormOp(op).weight;
     }
-    if (site.activations == Activations::kStatic) {
+    if (site.rounding.by == Activations::kStatic) {
       args.has_scales = 1;
       scales = call.store[site.scale_store()];
       if (site.experts != 0) expert = call.expert;
