@@ -3,6 +3,8 @@
 // published checkpoints use.
 #include "conformance/published_forms.h"
 
+#include <cmath>
+
 #include "conformance/published_matrices.h"
 
 namespace tenon::conformance {
@@ -156,9 +158,16 @@ class Forms {
                        [=](const FileShape& s, Random& random) { return float4(normal, nested, s.n, s.k, random); }});
       }
     }
-    all.push_back({"bitsandbytes_int8", "bitsandbytes",
-                   R"({"quant_method": "bitsandbytes", "load_in_8bit": true, "llm_int8_threshold": 6.0})",
-                   [](const FileShape& s, Random& random) { return int8(s.n, s.k, random); }});
+    const auto add = [&](const std::string& label, const std::string& threshold, double outlier) {
+      all.push_back({label, "bitsandbytes",
+                     R"({"quant_method": "bitsandbytes", "load_in_8bit": true)" + threshold + "}",
+                     [outlier](const FileShape& s, Random& random) { return int8(outlier, s.n, s.k, random); }, false,
+                     true, std::isfinite(outlier)});
+    };
+    // Numbers of a random x are below 6, and some are beyond 1.5.
+    add("bitsandbytes_int8", "", 6);
+    add("bitsandbytes_int8_outliers", R"(, "llm_int8_threshold": 1.5)", 1.5);
+    add("bitsandbytes_int8_whole", R"(, "llm_int8_threshold": 0.0)", INFINITY);
   }
   void add_e2m1() {
     const auto add = [&](const std::string& label, const std::string& description, const E2m1Options& o) {

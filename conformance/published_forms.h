@@ -17,6 +17,7 @@ struct PublishedForm {
   std::function<FileMatrix(const FileShape& shape, std::mt19937& random)> make;
   bool permuted = false;   // columns of a group do not stand side by side: no embedding is stored so
   bool x_in_int8 = false;  // rows of x become int8
+  bool x_apart = false;    // some of x may stay out of int8, so that nothing around the product is claimed
 };
 
 // Returns all forms. Rows are a multiple of 8, or 32 with 3 bits; k is a multiple of 128.

@@ -192,7 +192,7 @@ FileMatrix compressed(const CompressedOptions& o, const FileShape& shape, Random
     for (int64_t i = 0; i < k; ++i)
       put(index, static_cast<uint64_t>(i), static_cast<int32_t>(g.group[static_cast<size_t>(i)]));
   }
-  t.matrix.x_in_int8 = o.x_in_int8;
+  t.matrix.x_steps = o.x_in_int8 ? 127.5 : 0;
   t.matrix.weights = g.weights();
   return std::move(t).sorted();
 }
@@ -308,11 +308,13 @@ FileMatrix float4(bool normal, bool nested, int64_t n, int64_t k, Random& random
   return std::move(t).sorted();
 }
 
-FileMatrix int8(int64_t n, int64_t k, Random& random) {
+FileMatrix int8(double x_outlier, int64_t n, int64_t k, Random& random) {
   Tensors t;
   uint8_t* largest = t.add({"SCB", TENON_F32, 1, {n, 0, 0, 0}});
   uint8_t* weights = t.add({"weight", TENON_I8, 2, {n, k, 0, 0}});
   t.add({"weight_format", TENON_U8, 0, {}});
+  t.matrix.x_steps = 127;
+  t.matrix.x_outlier = x_outlier;
   for (int64_t row = 0; row < n; ++row) {
     const double scale = double{put_scale(largest, static_cast<uint64_t>(row), TENON_F32, random)} / 127;
     for (int64_t i = 0; i < k; ++i) {

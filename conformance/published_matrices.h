@@ -52,8 +52,9 @@ FileMatrix fp8(const Fp8Options& o, int64_t n, int64_t k, Random& random);
 // scale of 256 of them, and an offset.
 FileMatrix float4(bool normal, bool nested, int64_t n, int64_t k, Random& random);
 
-// bitsandbytes in eight bits has SCB, the largest of a row, which 127 stands for.
-FileMatrix int8(int64_t n, int64_t k, Random& random);
+// bitsandbytes in eight bits has SCB, the largest of a row, which 127 stands for. x of a magnitude of x_outlier and above
+// stays out of int8.
+FileMatrix int8(double x_outlier, int64_t n, int64_t k, Random& random);
 
 struct E2m1Options {
   bool nv = false, blocks = false;

@@ -71,15 +71,24 @@ double rounded_to_e4m3(double x, float scale) {
   return std::copysign(std::rint(magnitude / step) * step, q) * double{scale};
 }
 
+// Normal numbers of fp16 from 2^e to 2^(e + 1) are 2^(e - 10) apart.
+double rounded_to_half(double x) {
+  const double step = std::exp2(std::ilogb(x) - 10);
+  return std::rint(x / step) * step;
+}
+
 }  // namespace
 
 std::vector<double> FileMatrix::multiplied(const std::vector<double>& row) const {
   std::vector<double> x = row;
-  if (x_in_int8) {
+  if (x_steps != 0) {
     double largest = 0;
-    for (const double v : row) largest = std::max(largest, std::abs(v));
-    const double step = largest / 127.5;
-    for (double& v : x) v = step > 0 ? std::clamp(std::rint(v / step), -127.0, 127.0) * step : 0;
+    for (const double v : row) largest = std::max(largest, std::abs(v) < x_outlier ? std::abs(v) : 0);
+    const double step = largest / x_steps;
+    for (double& v : x) {
+      const bool apart = std::abs(v) >= x_outlier;
+      v = apart ? rounded_to_half(v) : step > 0 ? std::clamp(std::rint(v / step), -127.0, 127.0) * step : 0;
+    }
   }
   if (x_scale != 0) {
     for (double& v : x) v = rounded_to_e4m3(v, x_scale);

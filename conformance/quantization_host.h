@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <random>
@@ -22,10 +23,11 @@ struct FileMatrix {
   };
   std::vector<Tensor> tensors;
   std::vector<float> weights;
-  float x_scale = 0;       // x is rounded to so many times a number in e4m3; 0: it is not
-  int64_t x_group = 0;     // x is rounded to e4m3 by a scale of each so many columns of a row; 0: it is not
-  bool x_powers = false;   // scales of groups are powers of two
-  bool x_in_int8 = false;  // x is rounded to whole numbers of steps, of which a row's largest has 127.5
+  float x_scale = 0;      // x is rounded to so many times a number in e4m3; 0: it is not
+  int64_t x_group = 0;    // x is rounded to e4m3 by a scale of each so many columns of a row; 0: it is not
+  bool x_powers = false;  // scales of groups are powers of two
+  double x_steps = 0;     // x is rounded to whole numbers of steps, of which a row's largest has so many; 0: it is not
+  double x_outlier = INFINITY;  // x of this magnitude and above is rounded to fp16 instead
 
   std::vector<double> multiplied(const std::vector<double>& row) const;  // returns a row of x as it is multiplied
 };

@@ -386,6 +386,11 @@ TEST(DamagedBitsandbytes, HasTextsRefusedByKey) {
               HasSubstr("\"test.matrix.weight.quant_state.bitsandbytes__nf4\" is no JSON"));
   EXPECT_THAT(Checked("bitsandbytes_int8").says("\"load_in_8bit\": true", "\"load_in_8bit\": \"yes\"").refusal(),
               HasSubstr("load_in_8bit is \"yes\"; expected true or false"));
+  const Checked outliers("bitsandbytes_int8_outliers");
+  EXPECT_THAT(Checked(outliers).says("1.5", "-1.5").refusal(),
+              HasSubstr("llm_int8_threshold is -1.5; expected a number that is 0 or greater"));
+  EXPECT_THAT(Checked(outliers).says("1.5", "\"6\"").refusal(),
+              HasSubstr("llm_int8_threshold is \"6\"; expected a number"));
   EXPECT_THAT(Checked("bitsandbytes_int8").says(R"("twist": 3)").refusal(),
               HasSubstr("config.json: quantization_config.twist is 3; expected no such key"));
 }

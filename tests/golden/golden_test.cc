@@ -87,7 +87,7 @@ std::vector<Case> cases() {
   for (const char* model : kPublished) {
     list.push_back({model, model, model, "flash", "cpu", "fp32", true});
     // Long prompts are rounded to fp16 there, which takes many an x to another number in 8 bits than the reference's.
-    constexpr std::string_view kRounded[] = {"tiny-fp8-block", "tiny-ct-fp8-static", "tiny-ct-w8a8"};
+    constexpr std::string_view kRounded[] = {"tiny-bnb-int8", "tiny-fp8-block", "tiny-ct-fp8-static", "tiny-ct-w8a8"};
     if (std::find(std::begin(kRounded), std::end(kRounded), model) != std::end(kRounded)) continue;
     list.push_back({model, model, model, "flash", "cuda", "fp16", true});
   }

@@ -30,8 +30,9 @@ CONFIG = dict(vocab_size=260, hidden_size=64, num_attention_heads=4, num_key_val
 BITSANDBYTES = {
     "tiny-bnb-nf4": dict(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True),
     "tiny-bnb-fp4": dict(load_in_4bit=True, bnb_4bit_quant_type="fp4"),
-    "tiny-bnb-int8": dict(load_in_8bit=True),
 }
+# x of a row becomes int8, but what is as large as this in fp16.
+BITSANDBYTES_INT8, OUTLIER = "tiny-bnb-int8", 10.0
 # DeepSeek's form: e4m3 codes with a scale a block, and x rounded with a scale for each row and a block's columns. The
 # blocks leave rests on both sides.
 FP8, BLOCK = "tiny-fp8-block", 128
@@ -88,6 +89,22 @@ def save_bitsandbytes(model, folder, options):
         if isinstance(module, bitsandbytes.nn.Linear8bitLt):
             # The package has no function for it: a row's largest weight, SCB, stands for 127.
             weights[name + ".weight"].copy_(module.weight.data.float() * (module.weight.SCB / 127)[:, None])
+
+
+def round_but_outliers(x):
+    """The package's rounding of x, row by row: it takes a column of a whole batch out as soon as one row has an outlier there, and its x is fp16."""
+    apart = x.abs() >= OUTLIER
+    inside = torch.where(apart, 0, x)
+    scale = inside.abs().amax(-1, keepdim=True) / 127
+    return torch.where(apart, x.half().to(x.dtype), (inside / scale).round() * scale)
+
+
+def save_bitsandbytes_int8(model, folder):
+    save_bitsandbytes(model, folder, dict(load_in_8bit=True, llm_int8_threshold=OUTLIER))
+    for name, module in model.named_modules():
+        if name.endswith("_proj"):
+            module.register_forward_pre_hook(lambda _, x: (round_but_outliers(x[0]),))
+    model.round_x = lambda _, x: reference.rounded_but_outliers(x, OUTLIER)
 
 
 def save_fp8(model, folder):
@@ -387,6 +404,7 @@ def make(name, save, rounds=False):
 def make_all():
     for name, options in BITSANDBYTES.items():
         make(name, lambda model, folder, options=options: save_bitsandbytes(model, folder, options))
+    make(BITSANDBYTES_INT8, save_bitsandbytes_int8, rounds=True)
     make(FP8, save_fp8, rounds=True)
     make(FP8_STATIC, save_fp8_static, rounds=True)
     make(W8A8, save_w8a8, rounds=True)

@@ -51,6 +51,14 @@ def rounded_rows(x):
     return np.clip(np.rint(x / step), -127, 127) * step
 
 
+def rounded_but_outliers(x, outlier):
+    """The same with 127 steps of what is below the outliers, which are rounded to fp16."""
+    apart = np.abs(x) >= outlier
+    inside = np.where(apart, 0, x)
+    step = np.maximum(np.abs(inside).max(-1, keepdims=True), np.finfo(x.dtype).tiny) / 127
+    return np.where(apart, x.astype(np.float16).astype(x.dtype), np.rint(inside / step) * step)
+
+
 def logits(config, weights, ids, round_x=None):
     """(len(ids), vocab) float64. `weights` maps Hugging Face names to float64 arrays; round_x(name, x): x as the matrix of that name meets it."""
     head, heads, kv_heads = config.head_dim, config.num_attention_heads, config.num_key_value_heads

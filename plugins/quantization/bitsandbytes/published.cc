@@ -11,8 +11,10 @@
 //     SCB f32 (N)                   a weight is weight * SCB / 127
 #include <optional>
 
+#include "../int8_rows/definition.h"
 #include "../published/description.h"
 #include "../published/matrix.h"
+#include "rounded.h"
 #include "schema.h"
 
 namespace tenon::bitsandbytes {
@@ -23,11 +25,25 @@ using published::Floats;
 
 constexpr char kState[] = "weight.quant_state.bitsandbytes__";
 
+constexpr const char* kThreshold = "llm_int8_threshold";
+
+// x of this magnitude and above stays out of int8; 0: none does.
+float threshold_of(const Description& d) {
+  const auto threshold = static_cast<float>(d.number(kThreshold, 6));
+  if (!(threshold >= 0) || !std::isfinite(threshold)) d.wrong(kThreshold, "a number that is 0 or greater");
+  return threshold;
+}
+
+bool is_int8(const tenon_matrix& m) {
+  return sdk::find_tensor(m, "SCB") != nullptr;
+}
+
 void need_known(const Description& d) {
   (void)d.need("quant_method", {"bitsandbytes"});
   d.only("bnb_4bit_quant_storage", {"uint8"});
   for (const char* key : {"load_in_4bit", "load_in_8bit", "bnb_4bit_use_double_quant"}) (void)d.boolean(key, false);
   d.only("bnb_4bit_quant_type", {"nf4", "fp4"});
+  (void)threshold_of(d);
   // The matrices themselves say what they hold. The rest is about the type in which x is multiplied, which is f32 here.
   constexpr std::string_view kHarmless[] = {"_load_in_4bit",
                                             "_load_in_8bit",
@@ -35,44 +51,25 @@ void need_known(const Description& d) {
                                             "llm_int8_enable_fp32_cpu_offload",
                                             "llm_int8_has_fp16_weight",
                                             "llm_int8_skip_modules",
-                                            "llm_int8_threshold",
                                             "modules_to_not_convert"};
   d.need_all_read(kHarmless);
 }
 
 class Int8Matrix final : public published::Matrix {
  public:
-  Int8Matrix(const tenon_linear& s, uint32_t mat) : Matrix(s, mat) {
-    const tenon_matrix& m = s.matrix[mat];
-    published::need_tensor(m, {"weight", TENON_I8, 2, {s.out_dim[mat], s.in_dim, 0, 0}});
-    published::need_tensor(m, {"SCB", TENON_F32, 1, {s.out_dim[mat], 0, 0, 0}});
-    published::need_no_others(m, {"SCB", "weight", "weight_format"});
-    weights_ = published::index_of(m, "weight");
-    scales_ = published::index_of(m, "SCB");
-    format_ = published::index_of(m, "weight_format");
-    if (format_ < m.n_tensors) published::need_tensor(m, {"weight_format", TENON_U8, 0, {}});
-    has_format_ = format_ < m.n_tensors;
-    coding_ = kInt8;
-  }
+  Int8Matrix(const tenon_linear& s, uint32_t mat) : Matrix(s, mat), tensors_(s, mat) { coding_ = kInt8; }
   void take_rows(const tenon_rows& src, const Put& put) override {
-    if (has_format_ && published::value_at<uint8_t>(src.tensor[format_], 0) != 0) {
-      throw sdk::Failed("tensor " + full_name("weight_format") + " is " +
-                        std::to_string(published::value_at<uint8_t>(src.tensor[format_], 0)) +
-                        "; expected 0, rows one after the other");
-    }
-    const Floats scales(src.tensor[scales_], TENON_F32, full_name("SCB"), Floats::Sign::kNotNegative);
-    const auto* weights = static_cast<const uint8_t*>(src.tensor[weights_].data);
+    const std::vector<float> scales = tensors_.scales(expert_of(src), [&](uint32_t t) { return src.tensor[t]; });
+    const auto* weights = static_cast<const uint8_t*>(src.tensor[tensors_.weights()].data);
     std::vector<uint8_t> codes(columns_);
     for (uint64_t row = 0; row < rows_; ++row, weights += columns_) {
       for (uint32_t i = 0; i < columns_; ++i) codes[i] = static_cast<uint8_t>(weights[i] ^ 128U);
-      const float scale = scales[row] / 127;
-      put(row, {codes.data(), &scale});
+      put(row, {codes.data(), &scales[row]});
     }
   }
 
  private:
-  uint32_t weights_ = 0, scales_ = 0, format_ = 0;
-  bool has_format_ = false;
+  RoundedMatrix tensors_;
 };
 
 class Float4Matrix final : public published::Matrix {
@@ -212,11 +209,48 @@ class Float4Matrix final : public published::Matrix {
 
 }  // namespace
 
+RoundedMatrix::RoundedMatrix(const tenon_linear& s, uint32_t mat)
+    : names_(published::names_of(s, mat)), rows_(static_cast<uint64_t>(s.out_dim[mat])) {
+  const tenon_matrix& m = s.matrix[mat];
+  published::need_tensor(m, {"weight", TENON_I8, 2, {s.out_dim[mat], s.in_dim, 0, 0}});
+  published::need_tensor(m, {"SCB", TENON_F32, 1, {s.out_dim[mat], 0, 0, 0}});
+  published::need_no_others(m, {"SCB", "weight", "weight_format"});
+  weights_ = published::index_of(m, "weight");
+  scales_ = published::index_of(m, "SCB");
+  format_ = published::index_of(m, "weight_format");
+  has_format_ = format_ < m.n_tensors;
+  if (has_format_) published::need_tensor(m, {"weight_format", TENON_U8, 0, {}});
+  threshold_ = threshold_of(Description(s.description));
+}
+
+std::vector<float> RoundedMatrix::scales(size_t expert, const published::ReadTensor& read) const {
+  const auto named = [&](const char* tensor) { return "\"" + names_[expert] + "." + tensor + "\""; };
+  const auto format = has_format_ ? published::value_at<uint8_t>(read(format_), 0) : uint8_t{0};
+  if (format != 0) {
+    throw sdk::Failed("tensor " + named("weight_format") + " is " + std::to_string(format) +
+                      "; expected 0, rows one after the other");
+  }
+  const Floats largest(read(scales_), TENON_F32, named("SCB"), Floats::Sign::kNotNegative);
+  std::vector<float> of_rows(rows_);
+  for (uint64_t row = 0; row < rows_; ++row) of_rows[row] = largest[row] / 127;
+  return of_rows;
+}
+
+bool Choice::rounds_x(const tenon_linear& s) const {
+  if (s.product_wanted == 0 || !rounds_) return false;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < s.n_mats; ++i) n += is_int8(s.matrix[i]) ? 1 : 0;
+  if (n != 0 && n < s.n_mats) throw sdk::Refused("matrices side by side of which only some round x");
+  if (n == 0) return false;
+  need_known(Description(s.description));
+  return true;
+}
+
 std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
   const bool nf4 = sdk::find_tensor(m, std::string(kState) + "nf4") != nullptr;
   const bool fp4 = sdk::find_tensor(m, std::string(kState) + "fp4") != nullptr;
-  const bool int8 = sdk::find_tensor(m, "SCB") != nullptr;
+  const bool int8 = is_int8(m);
   if (!nf4 && !fp4 && !int8) {
     published::refuse_form(m, std::string("weight with ") + kState + "nf4 or fp4, or with SCB");
   }

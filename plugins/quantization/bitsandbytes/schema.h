@@ -5,6 +5,7 @@
 
 #include "../coded/books.h"
 #include "../coded/quantize.h"
+#include "../int8_rows/definition.h"
 #include "tenon/abi/quantization.h"
 #include "tenon/sdk/params.h"
 
@@ -33,8 +34,15 @@ struct CodesOf<kInt8> {
 
 struct Schema {
   static constexpr const char* kName = "bitsandbytes";
-  static constexpr const char* kDoc = "checkpoints of bitsandbytes in nf4, fp4 or int8; activations in f32";
-  static constexpr auto kParams = sdk::params();
+  static constexpr const char* kDoc =
+      "checkpoints of bitsandbytes in nf4, fp4 or int8; activations in f32, or of int8 in int8 but "
+      "for what is large";
+  static constexpr auto kParams = sdk::params(
+      sdk::text({.name = "activations",
+                 .doc = "x of matrices in int8: auto: int8 by a scale a row, but what is as large as config.json's "
+                        "llm_int8_threshold and larger in fp16; f32: as it is",
+                 .value = "auto",
+                 .choices = "auto|f32"}));
 
   static constexpr uint32_t kBlock = 64;
   static constexpr coded::Coding kCodings[kCodingCount] = {
@@ -44,6 +52,14 @@ struct Schema {
   template <uint32_t kIndex>
   using Codes = typename detail::CodesOf<kIndex>::Type;
   static std::unique_ptr<published::Matrix> published(const tenon_linear& s, uint32_t mat);
+};
+
+// The package finds the scale of a row of x by this rule.
+struct RoundedSchema {
+  static constexpr const char* kName = Schema::kName;
+  static constexpr const char* kWeight = "weight";
+  static constexpr float kSteps = 127, kLeastScale = 0, kLeastCode = -128;
+  static constexpr float kXSteps = 127, kLeastXScale = 0, kOutlier = int8_rows::kNoOutliers;
 };
 
 }  // namespace tenon::bitsandbytes

@@ -172,13 +172,13 @@ class CompressedMatrix final : public published::GroupedMatrix {
 
 }  // namespace
 
-bool rounds_x(const tenon_linear& s) {
+bool Choice::rounds_x(const tenon_linear& s) const {
   const Description d(s.description);
   return published::compressed_format(d) == "int-quantized" && d.has(kX);
 }
 
 RoundedMatrix::RoundedMatrix(const tenon_linear& s, uint32_t mat)
-    : name_(s.matrix[mat].name), rows_(static_cast<uint64_t>(s.out_dim[mat])) {
+    : names_(published::names_of(s, mat)), rows_(static_cast<uint64_t>(s.out_dim[mat])) {
   const tenon_matrix& m = s.matrix[mat];
   const tenon_stored* weight = sdk::find_tensor(m, "weight");
   if (weight == nullptr || weight->format != TENON_I8) published::refuse_form(m, "weight i8 of compressed-tensors");
@@ -191,8 +191,8 @@ RoundedMatrix::RoundedMatrix(const tenon_linear& s, uint32_t mat)
   int8_rows::need_width(s);
 }
 
-std::vector<float> RoundedMatrix::scales(const tenon_slice& stored) const {
-  const published::Floats scales(stored, format_, "\"" + name_ + ".weight_scale\"");
+std::vector<float> RoundedMatrix::scales(size_t expert, const published::ReadTensor& read) const {
+  const published::Floats scales(read(rows::kScale), format_, "\"" + names_[expert] + ".weight_scale\"");
   std::vector<float> of_rows(rows_);
   for (uint64_t row = 0; row < rows_; ++row) of_rows[row] = scales[one_scale_ ? 0 : row];
   return of_rows;

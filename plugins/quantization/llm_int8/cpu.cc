@@ -1,5 +1,5 @@
 #include "../int8_rows/cpu_scheme.h"
-#include "outliers.h"
+#include "../int8_rows/outliers.h"
 #include "schema.h"
 
 namespace tenon::llm_int8 {
@@ -18,7 +18,7 @@ class LlmInt8 : public int8_rows::CpuScheme<LlmInt8, Schema> {
   }
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     Base::record(site, call, rec);
-    record_outliers(site, threads_, call, rec);
+    int8_rows::record_outliers(site, {kOutlier, threads_}, call, rec);
   }
 
  private:

@@ -1,101 +1,11 @@
 // Outliers are decided on the GPU, by each kernel that needs to know: x of 6 and more counts as 0 among the integers,
 // and an op after the product adds what they give.
 #include "../int8_rows/cuda_scheme.cuh"
+// This comes after it.
+#include "../int8_rows/outliers.cuh"
 #include "schema.h"
 
 namespace tenon::llm_int8 {
-namespace {
-
-constexpr uint32_t kThreads = 256, kWarps = kThreads / 32;
-constexpr uint32_t kEach = 8, kAtOnce = kEach * kThreads;  // a thread and a block look at so many numbers
-
-struct OutlierArgs {
-  cuda::TileMap map;
-  uint32_t k, rows;
-  int64_t x_stride, y_stride;  // floats
-};
-struct OutlierOperand {
-  enum : uint32_t { kY, kX, kLive, kWeights, kScales, kCount };
-};
-struct OutlierPointers {
-  float* y;
-  const float* x;
-  const uint32_t* live;
-  const uint8_t* weights;
-  const float* scales;
-};
-
-// y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i). A thread has a column of y, a block kThreads
-// of them of one row. The block finds the outliers among kAtOnce numbers of x at a time, and lays them side by side in
-// their order, so that a sum does not depend on how many columns there are.
-template <class F>
-__global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a, const OutlierPointers p) {
-  __shared__ float value[kAtOnce];
-  __shared__ uint32_t index[kAtOnce], of_warps[kEach * kWarps];  // [turn][warp]: outliers that it found
-  cuda::wait();
-  const uint32_t row = blockIdx.y, column = blockIdx.x * kThreads + threadIdx.x;
-  if (row >= *p.live) return;
-  const bool there = column < a.map.columns;
-  const uint32_t packed_row = there ? a.map.packed_row(column) : 0;
-  const float* x = p.x + row * a.x_stride;
-  const uint32_t warp = threadIdx.x / 32, before = (1U << cuda::lane_id()) - 1;  // it has the lanes before this one
-  float sum = 0;
-  bool any = false;
-  for (uint32_t begin = 0; begin < a.k; begin += kAtOnce) {
-    float v[kEach];
-    uint32_t in_warp[kEach], found = 0;  // there is one by turn, each of kThreads numbers
-#pragma unroll
-    for (uint32_t turn = 0; turn < kEach; ++turn) {
-      const uint32_t i = begin + turn * kThreads + threadIdx.x;
-      v[turn] = i < a.k ? x[i] : 0;
-    }
-#pragma unroll
-    for (uint32_t turn = 0; turn < kEach; ++turn) {
-      in_warp[turn] = __ballot_sync(~0U, int8_rows::is_outlier<Schema>(v[turn]));
-      found |= in_warp[turn];
-    }
-    if (__syncthreads_or(found != 0 ? 1 : 0) == 0) continue;  // it waits, too, until the columns found before are read
-    if (cuda::lane_id() < kEach) {
-#pragma unroll
-      for (uint32_t turn = 0; turn < kEach; ++turn) {
-        if (cuda::lane_id() == turn) of_warps[turn * kWarps + warp] = __popc(in_warp[turn]);
-      }
-    }
-    __syncthreads();
-    uint32_t at = 0;  // so many outliers come before those of the warp in this turn
-#pragma unroll
-    for (uint32_t turn = 0, w = 0; turn < kEach; ++turn) {
-      for (; w < turn * kWarps + warp; ++w) at += of_warps[w];
-      if (int8_rows::is_outlier<Schema>(v[turn])) {
-        const uint32_t to = at + __popc(in_warp[turn] & before);
-        value[to] = __half2float(__float2half_rn(v[turn]));
-        index[to] = begin + turn * kThreads + threadIdx.x;
-      }
-    }
-    uint32_t count = 0;
-    for (const uint32_t of_warp : of_warps) count += of_warp;
-    __syncthreads();
-    any = true;
-    for (uint32_t n = 0; n < count && there; ++n) {
-      const uint32_t k = index[n];
-      const uint8_t* quad = p.weights + cuda::segment_offset<F>(a.k, packed_row, k) +
-                            F::quad_offset(packed_row % cuda::kTileRows, k / 4 * 4);
-      sum = fmaf(value[n], static_cast<float>(static_cast<int8_t>(quad[k % 4])), sum);
-    }
-  }
-  if (any && there) p.y[row * a.y_stride + column] += sum * p.scales[packed_row];
-}
-
-template <class F>
-void run_outliers(const OutlierArgs& a, const cuda::Launch& l) {
-  using Operand = OutlierOperand;
-  const OutlierPointers p{l.ptr<float>(Operand::kY), l.ptr<const float>(Operand::kX),
-                          l.ptr<const uint32_t>(Operand::kLive), l.ptr<const uint8_t>(Operand::kWeights),
-                          l.ptr<const float>(Operand::kScales)};
-  l(&outliers_kernel<F>, {.blocks = {(a.map.columns + kThreads - 1) / kThreads, a.rows}, .threads = {kThreads}}, a, p);
-}
-
-}  // namespace
 
 class LlmInt8 : public int8_rows::CudaScheme<LlmInt8, Schema> {
  public:
@@ -113,19 +23,7 @@ class LlmInt8 : public int8_rows::CudaScheme<LlmInt8, Schema> {
   }
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     Base::record(site, call, rec);
-    const tenon_tensor y = rec.describe(call.y);
-    const std::vector<tenon_operand> operands = sdk::operands_by(
-        OutlierOperand::kCount,
-        {{OutlierOperand::kY, call.y, TENON_READ | TENON_WRITE},
-         {OutlierOperand::kX, call.x, TENON_READ},
-         {OutlierOperand::kLive, call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ},
-         {OutlierOperand::kWeights, call.store[0], TENON_READ},
-         {OutlierOperand::kScales, call.store[1], TENON_READ}});
-    sdk::OpSpec spec{.name = "outliers", .operands = operands, .chunks = {}};
-    spec.cost.read[cuda::kCostPerRow] = 4.0 * site.k;
-    const OutlierArgs a{site.map, site.k, static_cast<uint32_t>(y.dim[0]), rec.floats_of_row(call.x),
-                        rec.floats_of_row(call.y)};
-    cuda::emit<&run_outliers<Format>>(rec, spec, a);
+    int8_rows::record_outliers<Format>(site, kOutlier, call, rec);
   }
 };
 

@@ -146,6 +146,13 @@ inline void need_no_others(const tenon_matrix& m, const std::vector<std::string_
                      "; this scheme reads " + reads);
 }
 
+// Returns the names of matrix `mat` of a site, by expert.
+inline std::vector<std::string> names_of(const tenon_linear& s, uint32_t mat) {
+  std::vector<std::string> names;
+  for (uint32_t e = 0; e < std::max(s.experts, 1U); ++e) names.push_back(s.matrix[e * s.n_mats + mat].name);
+  return names;
+}
+
 // This is the form of one matrix of a site, or of that matrix of every expert, found when the site is claimed or bound.
 // Errors of a load name the expert's.
 class Matrix {
@@ -156,9 +163,8 @@ class Matrix {
       : name_(s.matrix[mat].name),
         rows_(static_cast<uint64_t>(s.out_dim[mat])),
         columns_(static_cast<uint32_t>(s.in_dim)),
-        matrices_(s.n_mats) {
-    for (uint32_t e = 0; e < std::max(s.experts, 1U); ++e) names_.push_back(s.matrix[e * s.n_mats + mat].name);
-  }
+        matrices_(s.n_mats),
+        names_(names_of(s, mat)) {}
   virtual ~Matrix() = default;
 
   uint32_t coding() const { return coding_; }  // it is the index of the scheme's coding that holds the matrix
@@ -182,6 +188,7 @@ class Matrix {
 
  protected:
   virtual void take_rows(const tenon_rows& src, const Put& put) = 0;
+  size_t expert_of(const tenon_rows& src) const { return src.mat / matrices_; }
   std::string full_name(const char* tensor) const { return "\"" + name_ + "." + tensor + "\""; }
 
   std::string name_;  // errors name the matrix that is being loaded so

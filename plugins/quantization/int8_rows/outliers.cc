@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "../rows/stored_rows.h"
-#include "schema.h"
 #include "tenon/sdk/convert.h"
+#include "tenon/sdk/cpu/linear_site.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/live.h"
 
-namespace tenon::llm_int8 {
+namespace tenon::int8_rows {
 namespace {
 
 // The op takes them in this order: a store for each matrix, then the rows' experts where a matrix has several.
@@ -22,6 +22,8 @@ enum Operand : uint32_t { kY, kX, kLive, kStores };
 
 struct Args {
   uint32_t n_mats, k, rows, chunk_columns, columns, experts;
+  float threshold;
+  uint32_t reserved;
   int64_t x_stride, y_stride;  // floats
   uint32_t mat_rows[TENON_MAX_STORES];
   uint64_t expert_bytes[TENON_MAX_STORES];
@@ -32,10 +34,10 @@ struct Outlier {
   float x;
 };
 
-uint32_t find_outliers(const float* x, uint32_t k, Outlier* to) {
+uint32_t find_outliers(const float* x, const Args& a, Outlier* to) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < k; ++i) {
-    if (!int8_rows::is_outlier<Schema>(x[i])) continue;
+  for (uint32_t i = 0; i < a.k; ++i) {
+    if (!is_at_least(a.threshold, x[i])) continue;
     to[n++] = {i, sdk::half_to_float(sdk::float_to_half(x[i]))};
   }
   return n;
@@ -48,7 +50,7 @@ void add_outliers(const Args& a, const sdk::Part& p) {
   sdk::PresentOperands present(p, kStores + a.n_mats);
   const auto* experts = present.take<const int32_t>(a.experts != 0);
   for (uint32_t r = 0; r < live; ++r) {
-    const uint32_t n = find_outliers(p.ptr<const float>(kX) + r * a.x_stride, a.k, outlier);
+    const uint32_t n = find_outliers(p.ptr<const float>(kX) + r * a.x_stride, a, outlier);
     const int32_t expert = experts != nullptr ? experts[r] : 0;
     if (n == 0 || expert < 0) continue;
     float* y = p.ptr<float>(kY) + r * a.y_stride;
@@ -69,9 +71,25 @@ void add_outliers(const Args& a, const sdk::Part& p) {
   }
 }
 
+void leave_outliers_out(const WithoutOutliersArgs& a, const sdk::Part& p) {
+  const uint32_t live = std::min(p.ptr<const uint32_t>(WithoutOutliersOperand::kLive)[sdk::kLiveRows], a.rows);
+  for (uint32_t r = p.begin(); r < std::min(p.end(), live); ++r) {
+    const float* x = p.ptr<const float>(WithoutOutliersOperand::kX) + r * a.x_stride;
+    float* to = p.ptr<float>(WithoutOutliersOperand::kTo) + size_t{r} * a.k;
+    for (uint32_t i = 0; i < a.k; ++i) to[i] = without_outlier(a.threshold, x[i]);
+  }
+}
+
 }  // namespace
 
-void record_outliers(const sdk::cpu::LinearSite& site, uint32_t threads, const tenon_linear_call& call,
+tenon_tid record_without_outliers(const sdk::cpu::LinearSite& site, float threshold, const tenon_linear_call& call,
+                                  sdk::Recorder& rec) {
+  return record_without_outliers(
+      site.k, threshold, call, rec,
+      [&](const sdk::OpSpec& spec, const WithoutOutliersArgs& args) { rec.emit<&leave_outliers_out>(spec, args); });
+}
+
+void record_outliers(const sdk::cpu::LinearSite& site, const OutlierSums& sums, const tenon_linear_call& call,
                      sdk::Recorder& rec) {
   constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
   const tenon_tensor y = rec.describe(call.y);
@@ -82,8 +100,9 @@ void record_outliers(const sdk::cpu::LinearSite& site, uint32_t threads, const t
   a.x_stride = rec.describe(call.x).stride[0] / kFloat;
   a.y_stride = y.stride[0] / kFloat;
   a.experts = site.experts;
+  a.threshold = sums.threshold;
   a.columns = static_cast<uint32_t>(site.columns());
-  a.chunk_columns = std::max(64U, a.columns / (4 * threads));
+  a.chunk_columns = std::max(64U, a.columns / (4 * sums.threads));
   const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
   std::vector<tenon_operand> operands = sdk::operands_by(
       kStores, {{kY, call.y, TENON_READ | TENON_WRITE}, {kX, call.x, TENON_READ}, {kLive, live, TENON_READ}});
@@ -100,4 +119,4 @@ void record_outliers(const sdk::cpu::LinearSite& site, uint32_t threads, const t
   rec.emit<&add_outliers>(spec, a);
 }
 
-}  // namespace tenon::llm_int8
+}  // namespace tenon::int8_rows
