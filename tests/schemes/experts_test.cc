@@ -19,6 +19,9 @@ namespace tenon::test {
 namespace {
 
 using tenon::testing::ScratchFolder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 const std::string kLongText =
     "The other bird sat on the wall and saw the other bird. One day the wall was gone. Where do 17 quick foxes go when "
@@ -284,6 +287,30 @@ TEST_F(Experts, AreChosenByRoutersAsTheyWere) {
   const auto [gptq, of_gptq] = written("gptq", "gptq");
   EXPECT_EQ(gptq->find(router)->format, TENON_F16);
   EXPECT_EQ(gptq->find(expert + ".qweight")->format, TENON_I32);
+}
+
+// A router stays as the file has it in a pipeline, too, unless it is named. The plan of memory has what is taken.
+TEST_F(Experts, AreChosenByRoutersAsTheFileHasThem) {
+  const auto routers = [&](const std::string& setting) {
+    const Settings set = {"quantization.use=int4wo", "kv_cache.capacity=64", setting};
+    const auto engine = Engine::open({.config = folder_, .set = set, .plugin_dirs = {plugins()}});
+    engine->load();
+    EXPECT_EQ(engine->pipeline().allocated(), engine->pipeline().plan().resident());
+    EXPECT_EQ(engine->pipeline().high_water(), engine->pipeline().plan().peak());
+    std::vector<std::string> found;
+    for (const Decision& d : engine->pipeline().decisions()) {
+      if (d.path.ends_with(".router")) found.push_back(d.text);
+      if (d.path.ends_with(".down")) {
+        EXPECT_THAT(d.text, StartsWith("quantization.int4wo from f32"));
+      }
+    }
+    return found;
+  };
+  EXPECT_THAT(routers("sampler.chain=[]"),
+              ElementsAre(HasSubstr("from f32, in place, a router, which stays as the file has it")));
+  EXPECT_THAT(
+      routers("quantization.override=[{match = \"layers.*.experts.router\", use = \"int4wo\", group_size = 32}]"),
+      ElementsAre(StartsWith("quantization.int4wo from f32")));
 }
 
 // Readers that would look for packed tensors are told where there are none.

@@ -189,6 +189,14 @@ std::vector<const Scheme*> Negotiation::schemes_of(const Site& site) {
   std::vector<const Scheme*> all;
   for (size_t m = 0; m < site.decl.mats.size(); ++m) {
     const Scheme* scheme = &components_.scheme_for(site.decl.mats[m].path, site.decl.path);
+    if (scheme->instance && scheme == &components_.schemes.front() && is_router(site.decl.mats[m].path)) {
+      const LinearView view(site, {m}, {}, declared_.description());
+      const Scheme* exact = schemes_.exact(*scheme, site, view);
+      if (exact != nullptr && exact != scheme) {
+        kept_.insert(&site);
+        scheme = exact;
+      }
+    }
     if (!scheme->instance) {
       const LinearView view(site, {m}, {}, declared_.description());
       std::string why;
@@ -359,6 +367,7 @@ void Negotiation::note_group(const Site& site, const SiteGroup& group, bool atte
   }
   const bool in_place = (group.footprint.flags & TENON_FOOTPRINT_IN_PLACE) != 0;
   std::string text = group.scheme->instance.id() + " from " + formats_of(site, group) + (in_place ? ", in place" : "");
+  if (kept_.contains(&site)) text += ", a router, which stays as the file has it";
   if (!does.empty()) text += ", does " + does;
   if (!own.empty()) text += "; ops of their own: " + own;
   note(site.groups.size() == 1 ? site.decl.path : site.decl.mats[group.mats.front()].path, text);

@@ -65,7 +65,8 @@ class Negotiation {
   // Refuses a layer that reads the cache of `own`, if its policy cannot have another reader.
   void check_shared_cache(const AttentionLayer& layer, const AttentionLayer& own);
 
-  // Returns the scheme of each matrix; empty where one is refused.
+  // Returns the scheme of each matrix; empty where one is refused. A router that no override names has one that holds it
+  // as the file has it, if there is one.
   std::vector<const Scheme*> schemes_of(const Site& site);
   // Claims for every shape, then the binding; group by group, until one is refused.
   void negotiate_site(Site& site, bool observed);
@@ -113,6 +114,7 @@ class Negotiation {
   DecisionLog log_;
   std::vector<Diagnostic> refusals_;
   std::set<const Site*> observed_;
+  std::set<const Site*> kept_;  // another scheme than the named one holds them, since they are routers
 };
 
 }  // namespace tenon

@@ -44,6 +44,21 @@ std::optional<SchemeChoice::Offer> SchemeChoice::offer_of(const Scheme& scheme, 
   return offer;
 }
 
+const Scheme* SchemeChoice::exact(const Scheme& named, const Site& site, const LinearView& view) const {
+  std::string why;
+  const auto own = offer_of(named, site, view, why);
+  if (own && own->exact) return &named;
+  const Scheme* best = nullptr;
+  uint64_t bytes = 0;
+  for (const Scheme& scheme : components_.installed_schemes()) {
+    const auto offer = offer_of(scheme, site, view, why);
+    if (!offer || !offer->exact || (best != nullptr && offer->bytes >= bytes)) continue;
+    best = &scheme;
+    bytes = offer->bytes;
+  }
+  return best;
+}
+
 const Scheme* SchemeChoice::choose(const Site& site, const LinearView& view, std::string& why) const {
   std::vector<Offer> offers;
   std::string refused, names;

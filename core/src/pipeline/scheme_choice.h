@@ -22,6 +22,9 @@ class SchemeChoice {
 
   // Returns the scheme for a matrix that "auto" holds; nullptr and why if there is none. `view` shows the one matrix.
   const Scheme* choose(const Site& site, const LinearView& view, std::string& why) const;
+  // Returns the scheme that holds the matrix as the file has it, `named` if it does and else that of the fewest bytes;
+  // nullptr if no scheme does.
+  const Scheme* exact(const Scheme& named, const Site& site, const LinearView& view) const;
   // Returns what a message about a scheme that refuses goes on with: the schemes that would take the matrices.
   std::string advice(const Scheme& refusing, const Site& site, const LinearView& view) const;
 

@@ -63,10 +63,6 @@ class ModelListing : public Declarations {
   bool refused_ = false;
 };
 
-// Says whether a matrix at this path gives the scores by which a mixture chooses its experts.
-inline bool is_router(std::string_view path) {
-  return path.ends_with(".router");
-}
 // Returns the matrices by their names in the file.
 std::map<std::string, ModelMatrix> matrices_of(const ModelListing& model);
 

@@ -70,6 +70,13 @@ struct LinearDecl {
   uint32_t chosen = 1;  // so many of the experts see a row of the model's x
 };
 
+// Says whether a matrix at this path gives the scores by which a mixture chooses its experts. Near ties of scores choose
+// other experts when they are rounded, so a router stays as the file has it, in a pipeline and in what is written,
+// unless an override names it.
+inline bool is_router(std::string_view path) {
+  return path.ends_with(".router");
+}
+
 // Joined products take the same x (after the same ops), their columns lie side by side, and ops follow over all of
 // these columns: gate and up with silu_mul.
 struct JoinedDecl {
