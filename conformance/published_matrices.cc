@@ -414,6 +414,13 @@ FileMatrix hqq(uint32_t bits, int64_t group, int64_t n, int64_t k, Random& rando
   put(t.add({"nbits", TENON_I32, 0, {}}), 0, static_cast<int32_t>(bits));
   put(t.add({"group_size", TENON_I32, 0, {}}), 0, static_cast<int32_t>(group));
   put(t.add({"axis", TENON_I32, 0, {}}), 0, int32_t{1});
+  put(t.add({"channel_wise", TENON_U8, 0, {}}), 0, uint8_t{1});
+  for (const char* name : {"quant_scale", "quant_zero", "view_as_float"}) t.add({name, TENON_U8, 0, {}});
+  const auto text = [&](const char* name, const std::string& says) {
+    std::copy(says.begin(), says.end(), t.add({name, TENON_U8, 1, {static_cast<int64_t>(says.size()), 0, 0, 0}}));
+  };
+  text("packing", std::to_string(bits) + (three ? "bit_32" : "bit_u8"));
+  text("unpack_view_dtype", three ? "torch.int32" : "torch.uint8");
   uint8_t* shape = t.add({"shape", TENON_I64, 1, {2, 0, 0, 0}});
   put(shape, 0, n);
   put(shape, 1, k);

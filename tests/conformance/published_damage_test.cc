@@ -474,6 +474,16 @@ TEST(DamagedHqq, IsRefusedByName) {
     EXPECT_THAT(f.refusal(value("group_size", 0, int32_t{32})),
                 HasSubstr("\"test.matrix.group_size\" has 32; expected 64"));
     EXPECT_THAT(f.refusal(value("shape", 1, int64_t{128})), HasSubstr("\"test.matrix.shape\" has 128; expected 256"));
+    for (const char* flag : {"quant_scale", "quant_zero", "view_as_float"}) {
+      EXPECT_THAT(f.refusal(value(flag, 0, uint8_t{1})),
+                  HasSubstr(std::string("\"test.matrix.") + flag + "\" has 1; expected 0"));
+    }
+    EXPECT_THAT(f.refusal(value("channel_wise", 0, uint8_t{0})),
+                HasSubstr("\"test.matrix.channel_wise\" has 0; expected 1"));
+    EXPECT_THAT(f.refusal(value("packing", 0, '2')), HasSubstr("\"test.matrix.packing\" says \"2bit_"));
+    EXPECT_THAT(f.refusal(value("unpack_view_dtype", 6, 'f')),
+                HasSubstr("\"test.matrix.unpack_view_dtype\" says \"torch.f"));
+    EXPECT_THAT(f.refusal(format("packing", TENON_I8)), HasSubstr("\"test.matrix.packing\" is i8 ("));
   }
   EXPECT_THAT(form.refusal(dimension("scale", 0, 100)),
               HasSubstr("\"test.matrix.scale\" is f16 (100, 1); expected one number for each group"));

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <boost/json.hpp>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
+#include "golden_files.h"
 #include "support/pipelines.h"
 #include "support/weights_writer.h"
 #include "tenon/core/engine.h"
@@ -71,6 +73,58 @@ TEST(PublishedFolders, AreRefusedWithTheKeyThatIsNotUnderstood) {
               key("load_in_8bit is 1; expected true or false"));
   EXPECT_THAT(PublishedFolder("tiny-gptq").says("\"quant_method\": \"gptq\"", "\"quant_method\": \"spqr\"").error(),
               key("quant_method is \"spqr\"; expected"));
+}
+
+// A matrix that config.json lists as plain must not have codes; one that is plain and not listed runs as it is, as every
+// other test's head does.
+TEST(PublishedFolders, AreRefusedWhereAListContradictsTheTensors) {
+  const auto refusal = [](const std::string& model, const std::string& before, const std::string& after) {
+    return PublishedFolder(model).says(before, after).error();
+  };
+  const auto names = [](const std::string& key, const std::string& matrix) {
+    return ::testing::AllOf(
+        HasSubstr("config.json: quantization_config." + key + " is "),
+        HasSubstr("expected no name that means matrix \"" + matrix + "\": such a matrix stays plain"));
+  };
+  const std::string down = "model.layers.0.mlp.down_proj", q = "model.layers.0.self_attn.q_proj";
+  EXPECT_THAT(
+      refusal("tiny-bnb-nf4", "\"llm_int8_skip_modules\": null", "\"llm_int8_skip_modules\": [\"a\", \"down_proj\"]"),
+      names("llm_int8_skip_modules.1", down));
+  EXPECT_THAT(refusal("tiny-bnb-int8", "\"llm_int8_skip_modules\": null", "\"llm_int8_skip_modules\": [\"down_proj\"]"),
+              names("llm_int8_skip_modules.0", down));
+  EXPECT_THAT(refusal("tiny-ct-int4", "\"lm_head\"", R"("re:.*\\.mlp\\.down_p")"), names("ignore.0", down));
+  EXPECT_THAT(refusal("tiny-ct-w8a8", "\"lm_head\"", "\"" + down + "\""), names("ignore.0", down));
+  EXPECT_THAT(refusal("tiny-hqq", "\"lm_head\"", "\"model.layers.0.self_attn\""), names("skip_modules.0", q));
+  const std::string list = "\"modules_to_not_convert\": [\"q_proj\"], ";
+  for (const char* model : {"tiny-gptq", "tiny-awq", "tiny-fp8-block"}) {
+    EXPECT_THAT(refusal(model, "\"quant_method\"", list + "\"quant_method\""), names("modules_to_not_convert.0", q));
+  }
+  EXPECT_THAT(
+      refusal("tiny-torchao-int8", "\"modules_to_not_convert\": null", "\"modules_to_not_convert\": [\"q_proj\"]"),
+      names("modules_to_not_convert.0", q));
+  // Parts of a part are other names, and so is what no expression is.
+  EXPECT_EQ(refusal("tiny-ct-int4", "\"lm_head\"", R"("proj", "model.layers.0.mlp.down", "re:.*lm_head", "re:(")"),
+            "no error");
+}
+
+TEST(PublishedFolders, SayWhichScalesOfXAreNotUsed) {
+  const PublishedFolder folder("tiny-ct-fp8-static");
+  boost::json::value config = golden::read_json(folder.path() / "config.json");
+  config.at_pointer("/quantization_config/config_groups/group_0").as_object()["input_activations"] = nullptr;
+  testing::write_file(folder.path() / "config.json", boost::json::serialize(config));
+  const auto told = [](const std::filesystem::path& model) {
+    std::vector<std::string> warnings;
+    EngineOptions options{.config = model.string(), .set = {"kv_cache.capacity=64", "quantization.use=auto"}};
+    options.log = [&](uint32_t level, const std::string& text) {
+      if (level == kWarning) warnings.push_back(text);
+    };
+    Engine::open(options)->load();
+    return warnings;
+  };
+  EXPECT_THAT(told(folder.path()), ::testing::ElementsAre(HasSubstr(
+                                       "tensor \"model.layers.0.mlp.down_proj.input_scale\" and 6 scales of x like "
+                                       "it are not used, since config.json does not say")));
+  EXPECT_THAT(told(PublishedFolder("tiny-ct-fp8-static").path()), ::testing::IsEmpty());
 }
 
 TEST(PublishedFolders, AreRefusedWithTheTensorThatIsDamaged) {

@@ -6,6 +6,7 @@
 // Weight (n, k) stands for scales[g][n] * (code - zero), g = k / group_size.
 #include "../published/description.h"
 #include "../published/grouped.h"
+#include "../published/plain_lists.h"
 #include "../published/quantizer_keys.h"
 #include "schema.h"
 
@@ -78,6 +79,7 @@ class AwqMatrix final : public published::GroupedMatrix {
 std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
   if (sdk::find_tensor(m, "qweight") == nullptr) published::refuse_form(m, "qweight, qzeros and scales of AWQ");
+  published::need_unlisted(s, mat);
   return std::make_unique<AwqMatrix>(s, mat, group_of(Description(s.description)));
 }
 

@@ -14,6 +14,7 @@
 #include "../int8_rows/definition.h"
 #include "../published/description.h"
 #include "../published/matrix.h"
+#include "../published/plain_lists.h"
 #include "rounded.h"
 #include "schema.h"
 
@@ -212,6 +213,7 @@ class Float4Matrix final : public published::Matrix {
 RoundedMatrix::RoundedMatrix(const tenon_linear& s, uint32_t mat)
     : names_(published::names_of(s, mat)), rows_(static_cast<uint64_t>(s.out_dim[mat])) {
   const tenon_matrix& m = s.matrix[mat];
+  published::need_unlisted(s, mat);
   published::need_tensor(m, {"weight", TENON_I8, 2, {s.out_dim[mat], s.in_dim, 0, 0}});
   published::need_tensor(m, {"SCB", TENON_F32, 1, {s.out_dim[mat], 0, 0, 0}});
   published::need_no_others(m, {"SCB", "weight", "weight_format"});
@@ -255,6 +257,7 @@ std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint
     published::refuse_form(m, std::string("weight with ") + kState + "nf4 or fp4, or with SCB");
   }
   need_known(Description(s.description));
+  published::need_unlisted(s, mat);
   if (int8) return std::make_unique<Int8Matrix>(s, mat);
   return std::make_unique<Float4Matrix>(s, mat, nf4);
 }

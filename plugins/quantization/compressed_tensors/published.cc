@@ -11,6 +11,7 @@
 #include "../published/compressed_tensors.h"
 #include "../published/description.h"
 #include "../published/grouped.h"
+#include "../published/plain_lists.h"
 #include "rounded.h"
 #include "schema.h"
 
@@ -182,6 +183,7 @@ RoundedMatrix::RoundedMatrix(const tenon_linear& s, uint32_t mat)
   const tenon_matrix& m = s.matrix[mat];
   const tenon_stored* weight = sdk::find_tensor(m, "weight");
   if (weight == nullptr || weight->format != TENON_I8) published::refuse_form(m, "weight i8 of compressed-tensors");
+  published::need_unlisted(s, mat);
   one_scale_ = form_of(Description(s.description)).weights.strategy == "tensor";
   published::need_tensor(m, {"weight", TENON_I8, 2, {s.out_dim[mat], s.in_dim, 0, 0}});
   const tenon_stored one = {"weight_scale", TENON_BF16, 1, {1, 0, 0, 0}};
@@ -204,6 +206,7 @@ std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint
   if (sdk::find_tensor(m, "weight_packed") == nullptr && (weight == nullptr || weight->format != TENON_I8)) {
     published::refuse_form(m, "weight_packed i32 or weight i8 of compressed-tensors");
   }
+  published::need_unlisted(s, mat);
   return std::make_unique<CompressedMatrix>(s, mat, form_of(Description(s.description)));
 }
 

@@ -12,11 +12,13 @@
 // above 0 throw Failed when they are loaded.
 #include "published.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "../published/compressed_tensors.h"
 #include "../published/description.h"
 #include "../published/matrix.h"
+#include "../published/plain_lists.h"
 
 namespace tenon::fp8 {
 namespace {
@@ -204,7 +206,17 @@ std::unique_ptr<published::Matrix> PublishedSchema::published(const tenon_linear
   const Description d(s.description);
   const std::optional<Form> form = form_of(d);
   if (!form || !is_stored(s.matrix[mat])) return nullptr;
+  published::need_unlisted(s, mat);
   return std::make_unique<Fp8Matrix>(s, mat, *form);
+}
+
+std::vector<std::string> PublishedSchema::x_scales(const tenon_linear& s) {
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < std::max(s.experts, 1U) * s.n_mats; ++i) {
+    const tenon_matrix& m = s.matrix[i];
+    if (sdk::find_tensor(m, x_scale_name(m)) != nullptr) names.push_back(sdk::full_name(m, x_scale_name(m)));
+  }
+  return names;
 }
 
 Rounding PublishedSchema::rounding(const tenon_linear& s, std::string_view wish) {

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "../published/matrix.h"
 #include "activations.h"
@@ -40,6 +42,8 @@ struct PublishedSchema : Schema {
   // matrices that are stored in one of these forms. Throws Refused where a static scale is missing, and for what
   // config.json says of x and is not done here.
   static Rounding rounding(const tenon_linear& s, std::string_view wish);
+  // Returns the names of the scales of x that the file has of the site's matrices.
+  static std::vector<std::string> x_scales(const tenon_linear& s);
   // Returns null where it writes the scheme's own tensors.
   static std::unique_ptr<published::Writer> writer(const sdk::Params& params);
 };

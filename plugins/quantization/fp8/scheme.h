@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,7 +83,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   };
 
   Scheme(const sdk::Params& params, const sdk::Env& env)
-      : base_(params, env), ops_(env), wish_(params.text("activations")) {}
+      : base_(params, env), ops_(env), env_(env), wish_(params.text("activations")) {}
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     const Activations a = rounding(s, wish_).by;
@@ -106,6 +107,9 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
     auto site = std::make_unique<Site>();
     site->rounding = rounding(s, wish_);
+    if (wish_ == "auto" && s.product_wanted != 0 && site->rounding.by != Activations::kStatic) {
+      for (std::string& name : x_scales(s)) unused_.insert(std::move(name));
+    }
     site->k = static_cast<uint32_t>(s.in_dim);
     site->experts = s.experts;
     site->products = products_of(s, site->rounding.by);
@@ -123,6 +127,7 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
   tenon_footprint footprint(Site& site) const { return site.footprint; }
 
   void load(Site& site, const tenon_rows& src, void* const* store, void* scratch, void* queue) const {
+    tell_unused();
     if (site.rounding.by != Activations::kStatic) {
       return base_.load(*site.parts[0].site, src, store, scratch, queue);
     }
@@ -281,9 +286,23 @@ class Scheme : public sdk::Quantization<Scheme<Base, Ops>>, public PublishedSche
     return to;
   }
 
+  // All sites are bound before the first is loaded. Programs that keep to config.json leave these scales alone, too.
+  void tell_unused() const {
+    if (unused_.empty()) return;
+    const std::string others =
+        unused_.size() == 1 ? " is" : " and " + std::to_string(unused_.size() - 1) + " scales of x like it are";
+    env_.log(kWarning, "quantization.fp8: tensor " + *unused_.begin() + others +
+                           " not used, since config.json does not say that x is rounded by the file's scales; "
+                           "activations = \"static\" uses them");
+    unused_.clear();
+  }
+
+  static constexpr uint32_t kWarning = 2;
   Base base_;
   Ops ops_;
+  sdk::Env env_;
   std::string wish_;
+  mutable std::set<std::string> unused_;  // [setup] only: scales of x in the file that "auto" does not use
 };
 
 }  // namespace tenon::fp8

@@ -6,6 +6,7 @@
 // Weight (n, k) stands for scales[g][n] * (code - zero), g = g_idx[k].
 #include "../published/description.h"
 #include "../published/grouped.h"
+#include "../published/plain_lists.h"
 #include "../published/quantizer_keys.h"
 #include "schema.h"
 
@@ -93,6 +94,7 @@ class GptqMatrix final : public published::GroupedMatrix {
 std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
   if (sdk::find_tensor(m, "qweight") == nullptr) published::refuse_form(m, "qweight, qzeros, scales and g_idx of GPTQ");
+  published::need_unlisted(s, mat);
   return std::make_unique<GptqMatrix>(s, mat, form_of(Description(s.description)));
 }
 

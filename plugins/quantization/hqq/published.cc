@@ -4,10 +4,12 @@
 //   W_q     b = 8, 4, 2, 1: u8 (N K / G / c, G), c = 8 / b codes; b = 3: i32, c = 10 codes,
 //           rows filled up to whole tens
 //   scale, zero   (N K / G, 1) in f32, f16 or bf16
-//   nbits i32, group_size i32, axis i32, shape i64 (2): numbers that say the same; and others about how it was made
+//   nbits i32, group_size i32, axis i32, shape i64 (2), packing and unpack_view_dtype u8 (a text), quant_scale,
+//   quant_zero, view_as_float and channel_wise u8: they say the same, and are checked; others about how it was made
 // A weight stands for (code - zero) * scale.
 #include "../published/description.h"
 #include "../published/paired.h"
+#include "../published/plain_lists.h"
 #include "schema.h"
 
 namespace tenon::hqq {
@@ -62,6 +64,16 @@ class HqqMatrix final : public published::PairedMatrix {
       if (sdk::find_tensor(m, name) != nullptr) published::need_tensor(m, {name, TENON_I32, 0, {}});
     }
     if (sdk::find_tensor(m, "shape") != nullptr) published::need_tensor(m, {"shape", TENON_I64, 1, {2, 0, 0, 0}});
+    for (const Flag& flag : kFlags) {
+      if (sdk::find_tensor(m, flag.name) != nullptr) published::need_tensor(m, {flag.name, TENON_U8, 0, {}});
+    }
+    for (const char* name : {"packing", "unpack_view_dtype"}) {
+      const tenon_stored* text = sdk::find_tensor(m, name);
+      if (text != nullptr && (text->format != TENON_U8 || text->rank != 1)) {
+        throw sdk::Refused("tensor " + sdk::full_name(m, name) + " is " + sdk::type_and_shape(*text) +
+                           "; expected a text in u8");
+      }
+    }
     published::need_no_others(
         m, {"W_q", "axis", "channel_wise", "compute_dtype", "encoded_state_dict", "group_size", "nbits", "offload_meta",
             "optimize", "packing", "quant_scale", "quant_zero", "round_zero", "scale", "shape", "stores_quant_config",
@@ -80,6 +92,11 @@ class HqqMatrix final : public published::PairedMatrix {
     if (has("nbits")) need("nbits", number("nbits"), bits_);
     if (has("axis")) need("axis", number("axis"), 1);
     if (has("group_size")) need("group_size", number("group_size"), group_);
+    for (const Flag& flag : kFlags) {
+      if (has(flag.name)) need(flag.name, published::value_at<uint8_t>(tensor(src, flag.name), 0), flag.right);
+    }
+    need_text(src, "packing", std::to_string(bits_) + (bits_ == 3 ? "bit_32" : "bit_u8"));
+    need_text(src, "unpack_view_dtype", bits_ == 3 ? "torch.int32" : "torch.uint8");
     if (!has("shape")) return;
     need("shape", published::value_at<int64_t>(tensor(src, "shape"), 0), static_cast<int64_t>(rows_));
     need("shape", published::value_at<int64_t>(tensor(src, "shape"), 1), columns_);
@@ -102,6 +119,20 @@ class HqqMatrix final : public published::PairedMatrix {
   }
 
  private:
+  // These say that scales, zero points and codes lie as they are read here.
+  struct Flag {
+    const char* name;
+    uint8_t right;
+  };
+  static constexpr Flag kFlags[] = {{"channel_wise", 1}, {"quant_scale", 0}, {"quant_zero", 0}, {"view_as_float", 0}};
+
+  void need_text(const tenon_rows& src, const char* name, const std::string& right) const {
+    if (!has(name)) return;
+    const tenon_slice& stored = tensor(src, name);
+    const std::string found(static_cast<const char*>(stored.data), stored.bytes);
+    if (found == right) return;
+    throw sdk::Failed("tensor " + full_name(name) + " says \"" + found + "\"; expected \"" + right + "\"");
+  }
   bool has(std::string_view name) const { return std::find(names_.begin(), names_.end(), name) != names_.end(); }
   const tenon_slice& tensor(const tenon_rows& src, std::string_view name) const {
     return src.tensor[std::find(names_.begin(), names_.end(), name) - names_.begin()];
@@ -128,6 +159,7 @@ class HqqMatrix final : public published::PairedMatrix {
 std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint32_t mat) {
   const tenon_matrix& m = s.matrix[mat];
   if (sdk::find_tensor(m, "W_q") == nullptr) published::refuse_form(m, "W_q, scale and zero of HQQ");
+  published::need_unlisted(s, mat);
   return std::make_unique<HqqMatrix>(s, mat, bits_of(Description(s.description)));
 }
 

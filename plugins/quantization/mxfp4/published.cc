@@ -7,6 +7,7 @@
 #include "../published/compressed_tensors.h"
 #include "../published/description.h"
 #include "../published/matrix.h"
+#include "../published/plain_lists.h"
 #include "schema.h"
 
 namespace tenon::mxfp4 {
@@ -126,6 +127,7 @@ std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint
   if (sdk::find_tensor(m, "weight_packed") == nullptr && sdk::find_tensor(m, "blocks") == nullptr) {
     published::refuse_form(m, "weight_packed and weight_scale of compressed-tensors, or blocks and scales");
   }
+  published::need_unlisted(s, mat);
   return std::make_unique<E2m1Matrix>(s, mat, form_of(Description(s.description)));
 }
 

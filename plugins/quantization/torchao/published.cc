@@ -8,6 +8,7 @@
 #include "../published/description.h"
 #include "../published/grouped.h"
 #include "../published/paired.h"
+#include "../published/plain_lists.h"
 #include "schema.h"
 
 namespace tenon::torchao {
@@ -206,6 +207,7 @@ std::unique_ptr<published::Matrix> Schema::published(const tenon_linear& s, uint
   }
   const Form form = form_of(Description(s.description));
   const int64_t groups = groups_of(s, mat, form.packed);
+  published::need_unlisted(s, mat);
   if (form.packed) return std::make_unique<PackedMatrix>(s, mat, groups);
   if (sdk::find_tensor(m, kScale)->format == TENON_F32) return std::make_unique<RowMatrix>(s, mat);
   return std::make_unique<GroupMatrix>(s, mat, form.bits, groups);
