@@ -90,14 +90,17 @@ struct GroupedFormat {
       }
     }
   }
-  // Lanes with an even number have the digits 0 and 1 of a group in their two columns, the next ones digit 2.
+  // Returns the lane's parts of the sums: lanes with an even number have the digits 0 and 1 of a group in their two columns,
+  // the next ones digit 2.
   template <DigitRow X>
   static __device__ __forceinline__ RowPair partial(const float (&acc)[4]) {
     const bool lower = lane_id() % 2 == 0;
-    const RowPair sum{lower ? fmaf(acc[1], 256, acc[0]) : acc[0] * 65536,
-                      lower ? fmaf(acc[3], 256, acc[2]) : acc[2] * 65536};
-    constexpr float kDigitUnit = DigitSums<Weights>::kUnit / Weights::kUnit;  // finish() has the other factor
-    return {row_sum(sum.low) * kDigitUnit, row_sum(sum.high) * kDigitUnit};
+    return {lower ? fmaf(acc[1], 256, acc[0]) : acc[0] * 65536, lower ? fmaf(acc[3], 256, acc[2]) : acc[2] * 65536};
+  }
+  // Does what finish() does, for a sum of such parts.
+  static __device__ __forceinline__ float finish_digits(float sum, const RowInfo& row) {
+    constexpr float kDigitUnit = DigitSums<Weights>::kUnit / Weights::kUnit;
+    return finish(sum * kDigitUnit, row);
   }
   template <PreparedX X>
   static __device__ __forceinline__ RowPair partial(const float (&acc)[kAcc]) {

@@ -212,6 +212,36 @@ __device__ __forceinline__ OutputTerms load_terms(const MatvecArgs& a, const Mat
   return terms;
 }
 
+// Four lanes have parts of the sums of the same two rows of each tile. Each gets the whole of one sum: of two tiles lane
+// n of the four has that of tile n % 2, of row g + 8 (n / 2); of one tile that of row g + 8 (n % 2).
+template <int kTiles>
+__device__ __forceinline__ float sum_of_parts(const RowPair (&part)[kTiles]) {
+  const bool odd = lane_id() % 2 != 0, second = lane_id() % 4 > 1;
+  if constexpr (kTiles == 1) {
+    const float sum = (odd ? part[0].high : part[0].low) + __shfl_xor_sync(~0U, odd ? part[0].low : part[0].high, 1);
+    return sum + __shfl_xor_sync(~0U, sum, 2);
+  } else {
+    static_assert(kTiles == 2);
+    const auto [low0, high0] = part[0];
+    const auto [low1, high1] = part[1];
+    const float low = (odd ? low1 : low0) + __shfl_xor_sync(~0U, odd ? low0 : low1, 1);
+    const float high = (odd ? high1 : high0) + __shfl_xor_sync(~0U, odd ? high0 : high1, 1);
+    return (second ? high : low) + __shfl_xor_sync(~0U, second ? low : high, 2);
+  }
+}
+// A warp leaves its sums of a tile pair of a row of digits; `to` is as leave_paired() has it.
+template <PackedFormat F, class X, int kTiles>
+__device__ __forceinline__ void leave_digits(const float (&acc)[kTiles][1][4], const ShareSums& share, float* to) {
+  RowPair part[kTiles];
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t) part[t] = F::template partial<X>(acc[t][0]);
+  const float sum = sum_of_parts(part);
+  const uint32_t lane = lane_id(), n = lane % 4, tile = kTiles == 2 ? n % 2 : 0, half = kTiles == 2 ? n / 2 : n % 2;
+  if (kTiles == 2 || n < 2) {
+    to[tile * kTileRows + 8 * half + lane / 4] = F::finish_digits(sum, {share.unscale, share.total});
+  }
+}
+
 // A warp leaves its sums of a tile pair, to be added to those of the other warps: `to` is [tile of the pair][row][16
 // rows of the tile]. If rows are prepared, `infos` has the warp's RowInfo of each row, kMatvecWarps apart; if the
 // row is in shared memory, `share` has it.

@@ -224,7 +224,9 @@ __device__ __forceinline__ void reduce(const MatvecBlock<S>& b, uint32_t pair, c
   float* own = to.partials + (pair % 2 * kMatvecWarps + b.warp) * S::kOutputs;
   // These are [row][warp]; a row in shared memory has none.
   const auto* infos = reinterpret_cast<const RowInfo*>(to.prepared + to.rows.info());
-  if constexpr (S::kPaired) {
+  if constexpr (S::kDigits) {
+    leave_digits<F, typename S::X>(acc, share, own);
+  } else if constexpr (S::kPaired) {
     leave_paired<F, typename S::X>(acc, share, infos + b.warp, own);
   } else {
     leave_unpaired<F>(acc, infos + b.warp, own);
