@@ -26,11 +26,19 @@ struct BlockSums {
   float (&sums)[kWarps];
 };
 
-// The scores of kAtOnce cells become weights. Returns false if the warp has seen no cell yet.
+// Returns the greater one, or NaN if one is NaN, which fmaxf() would pass over.
+__device__ __forceinline__ float greater(float a, float b) {
+  float x;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+  return x;
+}
+
+// The scores of kAtOnce cells become weights, and NaN makes NaN of all that comes of them. Returns false if the warp has
+// seen no cell yet.
 __device__ __forceinline__ bool weigh(float (&weight)[kAtOnce], const WarpSums& s) {
   float higher = s.top;
 #pragma unroll
-  for (const float score : weight) higher = fmaxf(higher, score);
+  for (const float score : weight) higher = greater(higher, score);
   if (higher == -INFINITY) return false;
   const float shrink = s.top == -INFINITY ? 0 : expf(s.top - higher);
   s.top = higher;
@@ -87,7 +95,7 @@ struct HeadSums {
 // Returns those of a chunk, of what its warps have left.
 __device__ __forceinline__ HeadSums join_warps(const BlockSums& from) {
   HeadSums s;
-  for (const float other : from.tops) s.top = fmaxf(s.top, other);
+  for (const float other : from.tops) s.top = greater(s.top, other);
   for (uint32_t w = 0; w < kWarps; ++w) {
     const float shrink = from.tops[w] == -INFINITY ? 0 : expf(from.tops[w] - s.top);
     s.sum += from.sums[w] * shrink;
@@ -101,7 +109,7 @@ __device__ __forceinline__ HeadSums join_warps(const BlockSums& from) {
 // Adds a later chunk's.
 __device__ __forceinline__ void fold(HeadSums& all, const HeadSums& next) {
   if (next.top == -INFINITY) return;
-  const float highest = fmaxf(all.top, next.top), before = expf(all.top - highest), own = expf(next.top - highest);
+  const float highest = greater(all.top, next.top), before = expf(all.top - highest), own = expf(next.top - highest);
   all.top = highest;
   all.sum = all.sum * before + next.sum * own;
 #pragma unroll
