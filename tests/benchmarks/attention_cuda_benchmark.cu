@@ -12,7 +12,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "../cuda/attention_plugin.h"
@@ -221,20 +223,26 @@ void sequences(const CudaComponent& attention, uint32_t kv_len, uint32_t only) {
   }
 }
 
+// Measures prompts, and the last rows of a long one.
 void prefill(const CudaComponent& attention, uint32_t kv_heads, tenon_format codec) {
+  struct Part {
+    uint32_t rows, context;
+  };
   std::printf("prefill, 32 query heads, %u KV heads, %s, causal\n", kv_heads, sdk::kv_codec_name(codec));
-  for (const uint32_t rows : {512u, 2048u, 8192u, 32768u}) {
+  constexpr Part kParts[] = {{512, 0}, {2048, 0}, {8192, 0}, {32768, 0}, {4096, 126976}, {8192, 122880}};
+  for (const auto [rows, context] : kParts) {
     Step step(attention,
-              {.q_heads = 32, .kv_heads = kv_heads, .rows = rows, .context = 0, .codec = codec, .layers = 1});
-    const double flops = 2.0 * rows * rows * kDim * 32;
-    std::printf("  %5u rows:", rows);
+              {.q_heads = 32, .kv_heads = kv_heads, .rows = rows, .context = context, .codec = codec, .layers = 1});
+    const double flops = 4.0 * rows * (context + rows / 2.0) * kDim * 32;
+    std::printf("  %5u rows after %6u:", rows, context);
+    std::map<std::string, double> us;
     double all = 0;
-    for (const auto& op : step.host().op_times(rows > 10000 ? 3 : 10)) {
+    for (const auto& op : step.host().op_times(rows + context > 10000 ? 3 : 10)) {
+      us[op.name] += op.us;
       all += op.us;
-      std::printf(" %s %.1f us,", op.name.c_str(), op.us);
-      if (op.name == "attention") std::printf(" %.0f TFLOP/s,", flops / op.us * 1e-6);
     }
-    std::printf(" together %.0f TFLOP/s\n", flops / all * 1e-6);
+    for (const auto& [name, own] : us) std::printf(" %s %.1f us,", name.c_str(), own);
+    std::printf(" attention %.0f TFLOP/s, together %.0f\n", flops / us["attention"] * 1e-6, flops / all * 1e-6);
   }
 }
 

@@ -110,6 +110,32 @@ TEST_F(CudaAttention, PrefillsCodes) {
   }
 }
 
+// Long steps with many tiles of queries make fp16 of the codes first: of all heads at once, or of some after the others
+// where a sequence may be much longer than the step.
+TEST_F(CudaAttention, PrefillsCodesThatAreUnpackedFirst) {
+  for (const tenon_format codec : kCodes) {
+    for (const auto& [dim, page] : {std::pair(64u, 0u), {128u, 16u}, {128u, 256u}}) {
+      AttentionCase c{.q_heads = 32,
+                      .kv_heads = 4,
+                      .k_dim = dim,
+                      .v_dim = dim,
+                      .sequences = {{0, 150}, {90, 1}, {200, 140}, {70, 130}},
+                      .codec = codec,
+                      .page_tokens = page};
+      check(*flash_, c, dim + page);
+      c = {.q_heads = 141,
+           .kv_heads = 3,
+           .k_dim = dim,
+           .v_dim = dim,
+           .sequences = {{9000, 200}},
+           .codec = codec,
+           .window = 100,
+           .page_tokens = page};
+      check(*flash_, c, dim + page + 1);
+    }
+  }
+}
+
 TEST_F(CudaAttention, ManySequencesOfCodes) {
   for (const tenon_format codec : kCodes) {
     for (const uint32_t count : {40u, 150u}) {

@@ -158,14 +158,15 @@ inline tenon_cost attention_cost(const tenon_attn& a, const ReadTokens& tokens, 
   if (tokens.most == 0) cost.flops[sdk::kCostPerToken] = flops;
   return cost;
 }
-// Returns the share of its cost that an attention has where only some rows of its result are read.
-inline tenon_cost cost_of_out_rows(tenon_cost cost, const ViewArgs& args, const tenon_bounds& b) {
-  if (args.only_out_rows == 0) return cost;
-  const double share = double(b.out_rows) / b.rows;
+inline tenon_cost share_of(tenon_cost cost, double share) {
   for (auto* kind : {&cost.read, &cost.written, &cost.flops}) {
     for (double& of : *kind) of *= share;
   }
   return cost;
+}
+// Returns the share of its cost that an attention has where only some rows of its result are read.
+inline tenon_cost cost_of_out_rows(const tenon_cost& cost, const ViewArgs& args, const tenon_bounds& b) {
+  return args.only_out_rows == 0 ? cost : share_of(cost, double(b.out_rows) / b.rows);
 }
 // Returns the cost of an op over a view. Where spans are chosen, it is that of a context of more tokens than they have.
 inline tenon_cost view_cost(const tenon_attn& a, const tenon_kv_view& view, const Half& half, const tenon_bounds& b,

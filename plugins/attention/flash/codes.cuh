@@ -141,49 +141,51 @@ __device__ __forceinline__ uint32_t dim_of_value(uint32_t piece, uint32_t pair) 
 }
 
 // ---- in order -------------------------------------------------------------------------------------------------------
+// Makes fp16 of eight elements, number i of those in 16 bytes of a row.
+template <Codec C>
+__device__ __forceinline__ uint4 scaled_eight(const uint32_t (&words)[4], uint32_t i, __half scale) {
+  const __half2 both = __hmul2(__half2half2(scale), __half2half2(__float2half_rn(C::kUnit)));
+  __half2 x[4];
+  C::unpack(words, i, x);
+  uint32_t halves[4];  // each has two of them
+#pragma unroll
+  for (uint32_t j = 0; j < 4; ++j) {
+    const __half2 product = __hmul2(x[j], both);
+    halves[j] = reinterpret_cast<const uint32_t&>(product);
+  }
+  return {halves[0], halves[1], halves[2], halves[3]};
+}
 // Makes fp16 of the 16 bytes of a row that hold elements: store(i, eight) gets the i-th eight of them.
 template <Codec C, class Store>
 __device__ __forceinline__ void unpack_scaled(const uint4& raw, __half scale, const Store& store) {
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-  const __half2 both = __hmul2(__half2half2(scale), __half2half2(__float2half_rn(C::kUnit)));
 #pragma unroll
-  for (uint32_t i = 0; i < C::kEights; ++i) {
-    __half2 x[4];
-    C::unpack(words, i, x);
-    uint32_t halves[4];  // each has two of them
-#pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      const __half2 product = __hmul2(x[j], both);
-      halves[j] = reinterpret_cast<const uint32_t&>(product);
-    }
-    store(i, uint4{halves[0], halves[1], halves[2], halves[3]});
-  }
+  for (uint32_t i = 0; i < C::kEights; ++i) store(i, scaled_eight<C>(words, i, scale));
 }
 
-// This decodes a key by channel likewise: channels(i) gives the zeros and the steps of the i-th eight dimensions.
+// These do the same for a key by channel: channels(i) gives the zeros and the steps of the i-th eight dimensions.
 struct EightChannels {
   uint4 zeros, steps;  // fp16
 };
+__device__ __forceinline__ uint4 eight_by_channel(const uint32_t (&words)[4], uint32_t i, const EightChannels& eight) {
+  __half2 x[4];
+  Int4ByChannel::Keys::unpack(words, i, x);
+  const uint32_t zeros[4] = {eight.zeros.x, eight.zeros.y, eight.zeros.z, eight.zeros.w};
+  const uint32_t steps[4] = {eight.steps.x, eight.steps.y, eight.steps.z, eight.steps.w};
+  uint32_t halves[4];  // each has two of them
+#pragma unroll
+  for (uint32_t j = 0; j < 4; ++j) {
+    const __half2 sum =
+        __hfma2(x[j], reinterpret_cast<const __half2&>(steps[j]), reinterpret_cast<const __half2&>(zeros[j]));
+    halves[j] = reinterpret_cast<const uint32_t&>(sum);
+  }
+  return {halves[0], halves[1], halves[2], halves[3]};
+}
 template <class Channels, class Store>
 __device__ __forceinline__ void unpack_by_channel(const uint4& raw, const Channels& channels, const Store& store) {
-  using C = Int4ByChannel::Keys;
   const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-  for (uint32_t i = 0; i < C::kEights; ++i) {
-    __half2 x[4];
-    C::unpack(words, i, x);
-    const EightChannels eight = channels(i);
-    const uint32_t zeros[4] = {eight.zeros.x, eight.zeros.y, eight.zeros.z, eight.zeros.w};
-    const uint32_t steps[4] = {eight.steps.x, eight.steps.y, eight.steps.z, eight.steps.w};
-    uint32_t halves[4];  // each has two of them
-#pragma unroll
-    for (uint32_t j = 0; j < 4; ++j) {
-      const __half2 sum =
-          __hfma2(x[j], reinterpret_cast<const __half2&>(steps[j]), reinterpret_cast<const __half2&>(zeros[j]));
-      halves[j] = reinterpret_cast<const uint32_t&>(sum);
-    }
-    store(i, uint4{halves[0], halves[1], halves[2], halves[3]});
-  }
+  for (uint32_t i = 0; i < Int4ByChannel::kEights; ++i) store(i, eight_by_channel(words, i, channels(i)));
 }
 // This holds halves of eight dimensions that follow each other, as pairs of a word of a key: pair i has i and i + 4.
 struct ChannelPairs {

@@ -80,19 +80,7 @@ sdk::KvLayout layout_of_copy(const GatherArgs& args) {
   kv.columns = args.columns;
   kv.sinks = kv.ring = kv.window = kv.flags = 0;
   kv.rotated = 1;
-  for (sdk::KvPlane* p : {&kv.k, &kv.v}) {
-    const int64_t cell = p->dim * kHalfBytes, head = cell * kCopiedPage;
-    *p = {.page = head * kv.heads,
-          .cell = cell,
-          .head = head,
-          .scale_page = 0,
-          .scale_cell = 0,
-          .scale_head = 0,
-          .codec = static_cast<uint32_t>(half),
-          .scale = 0,
-          .dim = p->dim,
-          .group = 0};
-  }
+  for (sdk::KvPlane* p : {&kv.k, &kv.v}) *p = plane_of_halves(half, p->dim, kv.heads, kCopiedPage);
   return kv;
 }
 

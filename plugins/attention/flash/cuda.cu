@@ -11,6 +11,7 @@
 #include "halves_result.cuh"
 #include "plugin.h"
 #include "prefill.cuh"
+#include "unpack_heads.h"
 
 namespace tenon::flash {
 namespace {
@@ -143,16 +144,17 @@ struct Recording {
   }
 
   // Returns how many columns K and V have in a row.
-  double kv_columns() const { return double(args.kv.heads) * (args.kv.k.dim + args.kv.v.dim); }
+  double kv_columns() const { return double(a.kv_heads) * (args.kv.k.dim + args.kv.v.dim); }
 
-  // So many rows, rows_sharing, read the same tokens together.
+  // So many rows, rows_sharing, read the same tokens together. The cost is that of the heads of args.kv.
   tenon_cost cost(double rows_sharing) const {
     const double all = half.joining == attention::kLeaves ? std::min(a.window, args.kv_len) : 0;
-    return attention::attention_cost(
-        a,
-        {.cache_bytes = kv_columns() * sdk::kv_element_bytes(args.kv.k.codec) / rows_sharing,
-         .most = most_tokens != 0 ? most_tokens : all},
-        args.out == Out::kF32 ? sizeof(float) : kHalfBytes);
+    const tenon_cost of_all =
+        attention::attention_cost(a,
+                                  {.cache_bytes = kv_columns() * sdk::kv_element_bytes(args.kv.k.codec) / rows_sharing,
+                                   .most = most_tokens != 0 ? most_tokens : all},
+                                  args.out == Out::kF32 ? sizeof(float) : kHalfBytes);
+    return attention::share_of(of_all, double(args.kv.heads) / a.kv_heads);
   }
 
   void decode_step(const Gpu& gpu) {
@@ -210,14 +212,50 @@ struct Recording {
       operands[kOut].access |= TENON_READ;
       operands[kSums].access |= TENON_READ;
     }
-    const sdk::OpSpec spec{.name = "attention",
-                           .operands = operands,
-                           .chunks = {},
-                           .cost = attention::cost_of_out_rows(cost(args.rows), args, r.bounds())};
+    const uint32_t heads = wgmma && sdk::is_scaled_codec(args.kv.k.codec) ? heads_at_once(args, gpu.units) : 0;
+    if (heads != 0) return unpacked_step(heads);
+    const sdk::OpSpec spec = prefill_spec();
     if (wgmma) {
       cuda::emit<prefill_wgmma>(r, spec, args, TENON_OP_FOREIGN);  // it takes more than half a multiprocessor
     } else {
       cuda::emit<prefill>(r, spec, args);
+    }
+  }
+  sdk::OpSpec prefill_spec() const {
+    return {.name = "attention",
+            .operands = operands,
+            .chunks = {},
+            .cost = attention::cost_of_out_rows(cost(args.rows), args, r.bounds())};
+  }
+
+  // Records attention over codes, so many KV heads at a time, which become fp16 before (unpack_heads.h).
+  void unpacked_step(uint32_t heads) {
+    UnpackArgs unpack{.cache = args, .first_head = 0, .heads = heads, .room = unpacked_room(args)};
+    const auto plane = [&](uint32_t dim) {
+      return r.temp(sdk::tensor(TENON_F16, {int64_t{args.seqs}, int64_t{heads}, int64_t{unpack.room}, int64_t{dim}}));
+    };
+    const tenon_tid keys = plane(args.kv.k.dim), values = plane(args.kv.v.dim);
+    const tenon_tid pages = r.temp(sdk::tensor(TENON_I32, {r.describe(call.kv->pages).dim[0]}));
+    std::vector<tenon_operand> of_unpack = operands;
+    for (const uint32_t i : std::initializer_list<uint32_t>{kQ, kOut, kSums, kTiles, kConverted})
+      of_unpack[i] = operands[kLive];
+    of_unpack.insert(of_unpack.end(), {{keys, TENON_WRITE}, {values, TENON_WRITE}, {pages, TENON_WRITE}});
+    const std::pair<attention::ChainOperand, tenon_tid> of_copy[] = {
+        {kKeyPlane, keys}, {kValuePlane, values}, {kKeyScales, keys}, {kValueScales, values}, {kPages, pages}};
+    for (const auto& [operand, tensor] : of_copy) operands[operand] = {tensor, TENON_READ};
+    args.kv_pages = args.seqs;
+    for (; unpack.first_head < unpack.cache.kv.heads; unpack.first_head += heads) {
+      unpack.heads = std::min(heads, unpack.cache.kv.heads - unpack.first_head);
+      args.kv = unpacked_layout(unpack.cache, unpack.heads);
+      args.first_head = unpack.first_head * args.group;
+      tenon_cost c{};
+      const double columns = double(unpack.heads) * (args.kv.k.dim + args.kv.v.dim) / args.rows;
+      c.read[cuda::kCostPerToken] = columns * sdk::kv_element_bytes(unpack.cache.kv.k.codec);
+      c.written[cuda::kCostPerToken] = columns * kHalfBytes;
+      cuda::emit<unpack_heads>(r, {.name = "unpack", .operands = of_unpack, .chunks = {}, .cost = c}, unpack);
+      cuda::emit<prefill_wgmma>(r, prefill_spec(), args, TENON_OP_FOREIGN);
+      operands[kOut].access |= TENON_READ;  // the columns of other heads stay
+      operands[kSums].access |= TENON_READ;
     }
   }
 

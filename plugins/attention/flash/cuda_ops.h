@@ -54,6 +54,7 @@ struct GpuArgs : attention::ViewArgs {
   uint32_t whole_tiles;   // 1: WholeTiles loads what it can; known when launched
   uint32_t prefetch;      // 1: older keys and values may be read before the wait; known when launched
   uint32_t copied_rows;   // what is read is a copy (gather.h): POS has places, (heads, copied_rows); 0: it is the cache
+  uint32_t first_head;    // wgmma answers the query heads of kv.heads KV heads, from this query head on
 };
 
 using enum attention::ChainOperand;
@@ -112,6 +113,20 @@ auto with_dim(uint32_t dim, const F& f) {
 constexpr tenon_format half_of(uint32_t codec) {
   return codec == TENON_BF16 ? TENON_BF16 : TENON_F16;
 }
+// Returns a plane of halves whose pages have so many cells of so many heads, one head after the other.
+inline cuda::KvPlane plane_of_halves(tenon_format half, uint32_t dim, uint32_t heads, uint32_t cells) {
+  const int64_t cell = int64_t{dim} * tenon_format_block(half).bytes, head = cell * cells;
+  return {.page = head * heads,
+          .cell = cell,
+          .head = head,
+          .scale_page = 0,
+          .scale_cell = 0,
+          .scale_head = 0,
+          .codec = static_cast<uint32_t>(half),
+          .scale = 0,
+          .dim = dim,
+          .group = 0};
+}
 // Calls f with an element of it.
 template <class F>
 void with_half(uint32_t codec, F&& f) {
@@ -131,7 +146,7 @@ uint64_t decode_zeroed_bytes(const GpuArgs& a);
 // does attention for sequences of more than few_rows rows. The others are decode's, once everything is appended.
 void prepare(const GpuArgs& a, const cuda::Launch& l);
 void prefill(const GpuArgs& a, const cuda::Launch& l);
-// These prefill through wgmma, for heads of 64 or 128 dimensions on sm_90a.
+// These prefill through wgmma, for heads of 64 or 128 dimensions on sm_90a. The op may answer some heads only.
 bool can_prefill_wgmma(const GpuArgs& a, uint32_t arch);
 void prefill_wgmma(const GpuArgs& a, const cuda::Launch& l);
 

@@ -222,18 +222,19 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void store(const Values& out, const Softmax& state) const {
+    const uint32_t head = a.first_head + blockIdx.x;
 #pragma unroll
     for (uint32_t h = 0; h < 2; ++h) {
       const float sum = cuda::row_sum(state.sum[h]);
       if (row + 8 * h >= b.t.rows) continue;
       const uint32_t r = b.t.first_row + row + 8 * h;
-      const ResultFactors factors = result_factors(a, b.p, {r, blockIdx.x, state.top[h] * factor, sum}, lane % 4 == 0);
+      const ResultFactors factors = result_factors(a, b.p, {r, head, state.top[h] * factor, sum}, lane % 4 == 0);
       if (a.out != Out::kF32) {
-        store_halves<D>({a, b.p, r, blockIdx.x}, D,
+        store_halves<D>({a, b.p, r, head}, D,
                         [&](uint32_t i, uint32_t of_pair) { return out[4 * i + 2 * h + of_pair] * factors.own; });
         continue;
       }
-      float* to = b.p.out + int64_t{r} * a.out_row + blockIdx.x * D + lane % 4 * 2;
+      float* to = b.p.out + int64_t{r} * a.out_row + head * D + lane % 4 * 2;
 #pragma unroll
       for (uint32_t i = 0; i < D / 8; ++i) {
         auto& two = *reinterpret_cast<float2*>(to + i * 8);
@@ -344,7 +345,9 @@ void launch(const GpuArgs& a, const cuda::Launch& l) {
     maps.v = plane(p.values, a.kv.v);
   }
   l(&wgmma_kernel<E, D, C>,
-    {.blocks = {a.q_heads, tile_blocks(a, kRows)}, .threads = {kThreads}, .shared_bytes = Layout<D, C>::kSharedBytes},
+    {.blocks = {a.kv.heads * a.group, tile_blocks(a, kRows)},
+     .threads = {kThreads},
+     .shared_bytes = Layout<D, C>::kSharedBytes},
     a, p, maps);
 }
 

@@ -295,7 +295,7 @@ __device__ __forceinline__ void fold_shares(const Team& t, const Meeting<Team>& 
 // ---- the last of a row's blocks: folds what all clusters have made ----
 template <DecodingTeam Team>
 __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, float* scratch) {
-  constexpr uint32_t D = Team::kDim;
+  constexpr uint32_t D = Team::kDim, kAtOnce = 16;
   const Partials partials(a, scratch);
 #pragma unroll 1
   for (uint32_t i = threadIdx.x; i < w.queries * (D / 4); i += kThreads) {
@@ -303,7 +303,7 @@ __device__ void combine(const GpuArgs& a, const GpuPointers& p, const Work& w, f
     const uint32_t pos = w.pos_of(row), count = cut(a, pos).count(a.past(pos));
     if (d >= a.kv.v.dim || count <= blocks_of_cluster(a)) continue;
     Folded all;
-    fold<8>(((count - 1) >> a.cluster_log2) + 1, all, [&](uint32_t other, float2& sums, float4& values) {
+    fold<kAtOnce>(((count - 1) >> a.cluster_log2) + 1, all, [&](uint32_t other, float2& sums, float4& values) {
       const uint64_t at = partials.at(other, q);
       sums = __ldcg(partials.sums + at);
       values = __ldcg(reinterpret_cast<const float4*>(partials.values + at * a.kv.v.dim + d));

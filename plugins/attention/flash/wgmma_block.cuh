@@ -157,7 +157,7 @@ __device__ __forceinline__ void load_tile(const BlockWork<D, void>& b, Side side
 }
 template <uint32_t D, class C>
 __device__ void load_queries(const BlockWork<D, C>& b) {
-  const auto head = static_cast<int32_t>(blockIdx.x);
+  const auto head = static_cast<int32_t>(b.a.first_head + blockIdx.x);
   const Barrier full = b.s.queries_full();
   full.arrive_expecting(Layout<D, C>::kTileBytes);
   for (uint32_t h = 0; h < Layout<D, C>::kSlices; ++h) {
