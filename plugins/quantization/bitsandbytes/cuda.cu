@@ -32,14 +32,6 @@ class RoundedRows
  public:
   using OutlierScheme::OutlierScheme;
 
-  tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
-    if (s.experts != 0) {
-      throw sdk::Refused(
-          "x in int8 for the products of experts, which a GPU does not have here; activations = \"f32\" leaves x as it "
-          "is");
-    }
-    return OutlierScheme::claim(s, b);
-  }
   static tenon_tid without_outliers(const Site& site, float threshold, const tenon_linear_call& call,
                                     sdk::Recorder& rec) {
     return int8_rows::record_without_outliers(site, threshold, call, rec);
@@ -50,9 +42,15 @@ class RoundedRows
 };
 using Plain = published::CudaScheme<CudaSchema>;
 
+// int8_rows has no products of experts on a GPU, so x of these stays as it is.
+struct GpuChoice : Choice {
+  using Choice::Choice;
+  bool rounds_x(const tenon_linear& s) const { return s.experts == 0 && Choice::rounds_x(s); }
+};
+
 }  // namespace
 }  // namespace tenon::bitsandbytes
 
-using BitsAndBytes = tenon::published::RoundingScheme<tenon::bitsandbytes::Schema, tenon::bitsandbytes::Choice,
+using BitsAndBytes = tenon::published::RoundingScheme<tenon::bitsandbytes::Schema, tenon::bitsandbytes::GpuChoice,
                                                       tenon::bitsandbytes::Plain, tenon::bitsandbytes::RoundedRows>;
 TENON_PLUGIN(BitsAndBytes);
