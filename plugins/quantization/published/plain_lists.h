@@ -32,11 +32,11 @@ class ListedName {
   explicit ListedName(const std::string& name) : name_(without_escapes(name)) {
     if (!name_.starts_with("re:")) return;
     try {
-      expression_.assign(name_.substr(3));
-      is_expression_ = true;
-    } catch (const std::regex_error&) {
-      name_.clear();  // another program's form of expressions, which means no matrix here
+      if (name_.size() <= kLongest) expression_.assign(name_.substr(3), kSyntax);
+      is_expression_ = name_.size() <= kLongest;
+    } catch (const std::regex_error&) {  // another program's form of expressions
     }
+    if (!is_expression_) name_.clear();  // it means no matrix here
   }
   bool means(const std::string& matrix) const {
     if (is_expression_) return std::regex_search(matrix, expression_, std::regex_constants::match_continuous);
@@ -44,6 +44,15 @@ class ListedName {
   }
 
  private:
+  // A file's expression may ask for anything: the standard library's stack grows with its length, and its time with the
+  // length of a name alone if it remembers no choices, which GNU's has to be told.
+  static constexpr size_t kLongest = 512;
+#ifdef __GLIBCXX__
+  static constexpr auto kSyntax = std::regex::ECMAScript | std::regex_constants::__polynomial;
+#else
+  static constexpr auto kSyntax = std::regex::ECMAScript;
+#endif
+
   std::string name_;
   std::regex expression_;
   bool is_expression_ = false;
