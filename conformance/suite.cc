@@ -85,7 +85,11 @@ std::vector<Variant> variants_of(const LoadedComponent& component) {
     const tenon_param_spec spec = spec_at(*component.schema, i);
     for (const std::string& choice : tried_choices(spec)) {
       const ParamValue value = spec.type == TENON_PARAM_INT ? ParamValue(int64_t{std::stoll(choice)}) : choice;
-      if (value != defaults.get(i)) chosen.push_back({.label = choice, .settings = {{spec.name, value}}});
+      if (value == defaults.get(i)) continue;
+      // Labels are names of tests, and two parameters may have a choice of one name.
+      const bool taken = std::any_of(chosen.begin(), chosen.end(), [&](const Variant& v) { return v.label == choice; });
+      const std::string label = taken ? spec.name + ('_' + choice) : choice;
+      chosen.push_back({.label = label, .settings = {{spec.name, value}}});
     }
   }
   std::vector<Variant> all;
