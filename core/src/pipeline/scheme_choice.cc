@@ -44,40 +44,49 @@ std::optional<SchemeChoice::Offer> SchemeChoice::offer_of(const Scheme& scheme, 
   return offer;
 }
 
-const Scheme* SchemeChoice::exact(const Scheme& named, const Site& site, const LinearView& view) const {
-  std::string why;
-  const auto own = offer_of(named, site, view, why);
-  if (own && own->exact) return &named;
-  const Scheme* best = nullptr;
-  uint64_t bytes = 0;
-  for (const Scheme& scheme : components_.installed_schemes()) {
-    const auto offer = offer_of(scheme, site, view, why);
-    if (!offer || !offer->exact || (best != nullptr && offer->bytes >= bytes)) continue;
-    best = &scheme;
-    bytes = offer->bytes;
-  }
-  return best;
-}
-
-const Scheme* SchemeChoice::choose(const Site& site, const LinearView& view, std::string& why) const {
-  std::vector<Offer> offers;
-  std::string refused, names;
+std::vector<SchemeChoice::Offer> SchemeChoice::offers(const Site& site, const LinearView& view,
+                                                      std::string& refused) const {
+  std::vector<Offer> all;
   for (const Scheme& scheme : components_.installed_schemes()) {
     std::string reason;
     if (const auto offer = offer_of(scheme, site, view, reason)) {
-      offers.push_back(*offer);
-      names += (names.empty() ? "" : ", ") + scheme.instance.component().info.name;
+      all.push_back(*offer);
     } else {
       refused += "\n  " + scheme.instance.id() + ": " + reason;
     }
   }
-  if (offers.empty()) {
+  return all;
+}
+
+const SchemeChoice::Offer* SchemeChoice::best(std::span<const Offer> offers) {
+  const auto better = [](const Offer& a, const Offer& b) { return a.exact != b.exact ? a.exact : a.bytes < b.bytes; };
+  const auto found = std::min_element(offers.begin(), offers.end(), better);
+  return found == offers.end() ? nullptr : &*found;
+}
+
+const std::string& SchemeChoice::name_of(const Offer& offer) {
+  return offer.scheme->instance.component().info.name;
+}
+
+const Scheme* SchemeChoice::exact(const Scheme& named, const Site& site, const LinearView& view) const {
+  std::string why;
+  const auto own = offer_of(named, site, view, why);
+  if (own && own->exact) return &named;
+  const std::vector<Offer> all = offers(site, view, why);
+  const Offer* const first = best(all);
+  return first != nullptr && first->exact ? first->scheme : nullptr;
+}
+
+const Scheme* SchemeChoice::choose(const Site& site, const LinearView& view, std::string& why) const {
+  std::string refused, names;
+  const std::vector<Offer> all = offers(site, view, refused);
+  const Offer* const first = best(all);
+  if (first == nullptr) {
     why = "quantization.use = \"auto\" finds no installed scheme that reads the matrix:" + refused;
     return nullptr;
   }
-  std::stable_sort(offers.begin(), offers.end(),
-                   [](const Offer& a, const Offer& b) { return a.exact != b.exact ? a.exact : a.bytes < b.bytes; });
-  if (offers.front().exact || offers.size() == 1) return offers.front().scheme;
+  if (first->exact || all.size() == 1) return first->scheme;
+  for (const Offer& offer : all) names += (names.empty() ? "" : ", ") + name_of(offer);
   why =
       "quantization.use = \"auto\" finds no scheme that keeps the file's values, but some that would round them "
       "anew; name one of " +
@@ -86,15 +95,11 @@ const Scheme* SchemeChoice::choose(const Site& site, const LinearView& view, std
 }
 
 std::string SchemeChoice::advice(const Scheme& refusing, const Site& site, const LinearView& view) const {
-  std::string exact, others;
-  for (const Scheme& scheme : components_.installed_schemes()) {
-    const std::string& name = scheme.instance.component().info.name;
-    if (name == refusing.instance.component().info.name) continue;
-    std::string why;
-    const auto offer = offer_of(scheme, site, view, why);
-    if (!offer) continue;
-    std::string& list = offer->exact ? exact : others;
-    list += (list.empty() ? "\"" : ", \"") + name + "\"";
+  std::string exact, others, refused;
+  for (const Offer& offer : offers(site, view, refused)) {
+    if (name_of(offer) == refusing.instance.component().info.name) continue;
+    std::string& list = offer.exact ? exact : others;
+    list += (list.empty() ? "\"" : ", \"") + name_of(offer) + "\"";
   }
   if (exact.empty() && others.empty()) return "; no installed scheme reads it";
   return "; quantization.use = " + (exact.empty() ? others + " would convert it" : exact + " holds it as it is stored");

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,12 @@ class SchemeChoice {
   };
   // Returns what a scheme would do with the matrices; nothing if it refuses, and then why.
   std::optional<Offer> offer_of(const Scheme& scheme, const Site& site, const LinearView& view, std::string& why) const;
+  // Returns what the installed schemes would do, in their order, and adds why others refuse, a line each.
+  std::vector<Offer> offers(const Site& site, const LinearView& view, std::string& refused) const;
+  // Returns the exact one of the fewest bytes, without exact ones that of the fewest bytes; of equals the first, and
+  // nullptr of none.
+  static const Offer* best(std::span<const Offer> offers);
+  static const std::string& name_of(const Offer& offer);
   // Returns the handle of the matrices, which the caller unbinds; nothing if the scheme refuses.
   std::optional<void*> bind_for_now(const Scheme& scheme, const LinearView& view, Call& call) const;
 

@@ -158,6 +158,7 @@ inline tenon_cost attention_cost(const tenon_attn& a, const ReadTokens& tokens, 
   if (tokens.most == 0) cost.flops[sdk::kCostPerToken] = flops;
   return cost;
 }
+// Returns a share of a cost.
 inline tenon_cost share_of(tenon_cost cost, double share) {
   for (auto* kind : {&cost.read, &cost.written, &cost.flops}) {
     for (double& of : *kind) of *= share;

@@ -45,38 +45,36 @@ struct Tokens {
   static_assert(kThreads % kOfToken == 0);
 
   // `head` is where the copy of the head begins.
-  __device__ __forceinline__ void unpack(Side side, __half* head) const {
-    const cuda::KvRows codes = cached(a, p, side, slot, kv_head), scales = cached_scales(a, p, side, slot, kv_head);
-    const bool by_channel = kKeysByChannel<C> && side == Side::kKeys;
+  template <Side kSide>
+  __device__ __forceinline__ void unpack(__half* head) const {
+    constexpr bool kByChannel = kKeysByChannel<C> && kSide == Side::kKeys;
+    const cuda::KvRows codes = cached(a, p, kSide, slot, kv_head), scales = cached_scales(a, p, kSide, slot, kv_head);
     Code code[kOwn] = {};
-    __half scale[kOwn] = {};
-    EightChannels channels[kKeysByChannel<C> ? kOwn : 1] = {};
+    std::conditional_t<kByChannel, EightChannels, __half> scale[kOwn] = {};
 #pragma unroll
     for (uint32_t n = 0; n < kOwn; ++n) {
       const uint32_t own = token + token_of(n);
       const char* from = own < end ? codes.at(own) : nullptr;
       if (from == nullptr) continue;  // a token that no row sees may have no page
       code[n] = reinterpret_cast<const Code*>(from)[eight()];
-      if constexpr (kKeysByChannel<C>) {
-        if (by_channel) {
-          const auto* zeros = reinterpret_cast<const uint4*>(cached_channels(a, p, slot, kv_head, own)) + eight();
-          channels[n] = {zeros[0], zeros[kOfToken]};
-        }
+      if constexpr (kByChannel) {
+        const auto* zeros = reinterpret_cast<const uint4*>(cached_channels(a, p, slot, kv_head, own)) + eight();
+        scale[n] = {zeros[0], zeros[kOfToken]};
+      } else {
+        scale[n] = *reinterpret_cast<const __half*>(scales.at(own));
       }
-      if (!by_channel) scale[n] = *reinterpret_cast<const __half*>(scales.at(own));
     }
 #pragma unroll
     for (uint32_t n = 0; n < kOwn; ++n) {
       const uint32_t own = token + token_of(n);
       if (own >= end) continue;
       auto* to = reinterpret_cast<uint4*>(head + size_t{own} * D) + eight();
-      if constexpr (kKeysByChannel<C>) {
-        if (by_channel) {
-          *to = eight_by_channel(Words(code[n]).word, 0, channels[n]);
-          continue;
-        }
+      const Words words(code[n]);
+      if constexpr (kByChannel) {
+        *to = eight_by_channel(words.word, 0, scale[n]);
+      } else {
+        *to = scaled_eight<C>(words.word, 0, scale[n]);
       }
-      *to = scaled_eight<C>(Words(code[n]).word, 0, scale[n]);
     }
   }
 };
@@ -99,8 +97,8 @@ __global__ void __launch_bounds__(kThreads)
   if (token < seen || token >= end) return;
   const size_t head = (size_t{s} * u.heads + blockIdx.y) * u.room * D;
   const Tokens<D, C> tokens{a, p, slot, u.first_head + blockIdx.y, token, end};
-  tokens.unpack(Side::kKeys, to.keys + head);
-  tokens.unpack(Side::kValues, to.values + head);
+  tokens.template unpack<Side::kKeys>(to.keys + head);
+  tokens.template unpack<Side::kValues>(to.values + head);
 }
 
 }  // namespace

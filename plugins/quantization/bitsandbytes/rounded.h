@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../int8_rows/outliers.h"
 #include "../published/rounded.h"
 #include "tenon/sdk/params.h"
 
@@ -39,9 +40,7 @@ class RoundedMatrix {
   float threshold_ = 0;
 };
 
-// Base is a scheme of int8_rows for such matrices on a device, T the class of the scheme. Where there is a threshold,
-// nothing around the product is claimed: outliers are those of x as it is, and they are added after the product.
-// T has
+// Base is a scheme of int8_rows for such matrices on a device, and T is the class of the scheme, which has
 //   tenon_tid without_outliers(const Site&, float threshold, const tenon_linear_call&, sdk::Recorder&)
 //   void outliers(const Site&, float threshold, const tenon_linear_call&, sdk::Recorder&)
 template <class T, class Base>
@@ -52,12 +51,7 @@ class OutlierScheme : public Base {
 
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
     const bool apart = RoundedMatrix(s, 0).threshold() > 0;
-    if (apart && (s.x_format != TENON_F32 || s.y_format != TENON_F32)) {
-      throw sdk::Refused("activations other than f32, in which outliers are looked for");
-    }
-    tenon_claim claim = Base::claim(s, b);
-    if (apart) claim.pro = claim.epi = 0;
-    return claim;
+    return apart ? int8_rows::claim_beside_outliers<Base>(*this, s, b) : Base::claim(s, b);
   }
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     const float threshold = site.rounded.front().threshold();

@@ -29,8 +29,8 @@ struct CudaSchema : PublishedSchema {
 
 namespace {
 
-// A block has some columns of a row, whole groups of them, and goes over all of the row first where RMSNorm or a scale
-// of the row want that. Groups that are not the whole row are a warp's each.
+// A block has some columns of a row, whole groups of them. It goes over all of the row first where RMSNorm or a scale of
+// the row wants that. Where a row has several groups, each warp rounds some of them.
 __global__ void __launch_bounds__(kThreads) round_kernel(const RoundArgs a, const RoundPointers p, uint32_t columns) {
   cuda::wait();
   const uint32_t row = blockIdx.x, begin = blockIdx.y * columns, end = min(begin + columns, a.k);

@@ -91,21 +91,19 @@ tenon_tid record_without_outliers(const sdk::cpu::LinearSite& site, float thresh
 
 void record_outliers(const sdk::cpu::LinearSite& site, const OutlierSums& sums, const tenon_linear_call& call,
                      sdk::Recorder& rec) {
-  constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  const tenon_tensor y = rec.describe(call.y);
   Args a{};
   a.n_mats = static_cast<uint32_t>(site.mats.size());
   a.k = site.k;
-  a.rows = static_cast<uint32_t>(y.dim[0]);
-  a.x_stride = rec.describe(call.x).stride[0] / kFloat;
-  a.y_stride = y.stride[0] / kFloat;
+  a.rows = static_cast<uint32_t>(rec.describe(call.y).dim[0]);
+  a.x_stride = rec.floats_of_row(call.x);
+  a.y_stride = rec.floats_of_row(call.y);
   a.experts = site.experts;
   a.threshold = sums.threshold;
   a.columns = static_cast<uint32_t>(site.columns());
   a.chunk_columns = std::max(64U, a.columns / (4 * sums.threads));
-  const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
   std::vector<tenon_operand> operands = sdk::operands_by(
-      kStores, {{kY, call.y, TENON_READ | TENON_WRITE}, {kX, call.x, TENON_READ}, {kLive, live, TENON_READ}});
+      kStores,
+      {{kY, call.y, TENON_READ | TENON_WRITE}, {kX, call.x, TENON_READ}, {kLive, live_rows_of(call, rec), TENON_READ}});
   for (uint32_t i = 0; i < a.n_mats; ++i) {
     operands.push_back({call.store[i], TENON_READ});
     a.mat_rows[i] = site.mats[i].rows;
@@ -115,7 +113,7 @@ void record_outliers(const sdk::cpu::LinearSite& site, const OutlierSums& sums, 
   sdk::OpSpec spec{
       .name = "outliers", .operands = operands, .chunks = {(a.columns + a.chunk_columns - 1) / a.chunk_columns}};
   spec.thread_scratch_bytes = a.k * sizeof(Outlier);
-  spec.cost.read[sdk::kCostPerRow] = static_cast<double>(kFloat) * a.k;
+  spec.cost.read[sdk::kCostPerRow] = double{sizeof(float)} * a.k;
   rec.emit<&add_outliers>(spec, a);
 }
 

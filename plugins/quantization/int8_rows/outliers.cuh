@@ -30,9 +30,9 @@ struct OutlierPointers {
   const float* scales;
 };
 
-// y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i). A thread has a column of y, a block kThreads
-// of them of one row. The block finds the outliers among kAtOnce numbers of x at a time, and lays them side by side in
-// their order, so that a sum does not depend on how many columns there are.
+// y[r][c] += scale[c] * (sum of fp16(x[r][i]) * q[c][i] over outliers i). A thread has a column of y, and a block has
+// kThreads columns of one row. The block finds the outliers among kAtOnce numbers of x at a time, and lays them side by
+// side in their order, so that a sum does not depend on how many columns there are.
 template <class F>
 __global__ void __launch_bounds__(kThreads) outliers_kernel(const OutlierArgs a, const OutlierPointers p) {
   __shared__ float value[kAtOnce];
@@ -131,12 +131,12 @@ template <class F>
 void record_outliers(const cuda::PackedSite& site, float threshold, const tenon_linear_call& call, sdk::Recorder& rec) {
   using Operand = detail::OutlierOperand;
   const tenon_tensor y = rec.describe(call.y);
-  const std::vector<tenon_operand> operands = sdk::operands_by(
-      Operand::kCount, {{Operand::kY, call.y, TENON_READ | TENON_WRITE},
-                        {Operand::kX, call.x, TENON_READ},
-                        {Operand::kLive, call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE), TENON_READ},
-                        {Operand::kWeights, call.store[0], TENON_READ},
-                        {Operand::kScales, call.store[1], TENON_READ}});
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(Operand::kCount, {{Operand::kY, call.y, TENON_READ | TENON_WRITE},
+                                         {Operand::kX, call.x, TENON_READ},
+                                         {Operand::kLive, live_rows_of(call, rec), TENON_READ},
+                                         {Operand::kWeights, call.store[0], TENON_READ},
+                                         {Operand::kScales, call.store[1], TENON_READ}});
   sdk::OpSpec spec{.name = "outliers", .operands = operands, .chunks = {}};
   spec.cost.read[cuda::kCostPerRow] = 4.0 * site.k;
   const detail::OutlierArgs a{site.map,

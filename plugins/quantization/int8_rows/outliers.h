@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tenon/abi/quantization.h"
+#include "tenon/sdk/error.h"
 #include "tenon/sdk/recorder.h"
 
 namespace tenon::sdk::cpu {
@@ -28,6 +29,23 @@ constexpr bool is_at_least(float threshold, float x) {
 // Returns x among the integers. An infinite number stays, so that its row has no finite products.
 constexpr float without_outlier(float threshold, float x) {
   return is_at_least(threshold, x) && x - x == 0 ? 0 : x;
+}
+
+// Returns the live words of the rows that a product has.
+inline tenon_tid live_rows_of(const tenon_linear_call& call, sdk::Recorder& rec) {
+  return call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
+}
+
+// Returns what a scheme's base claims of a site, without the ops around the product: outliers are those of x as it is,
+// and they are added after the product. Throws Refused for activations other than f32.
+template <class Base>
+tenon_claim claim_beside_outliers(const Base& base, const tenon_linear& s, const tenon_bounds& b) {
+  if (s.x_format != TENON_F32 || s.y_format != TENON_F32) {
+    throw sdk::Refused("activations other than f32, in which outliers are looked for");
+  }
+  tenon_claim claim = base.claim(s, b);
+  claim.pro = claim.epi = 0;
+  return claim;
 }
 
 // to[r][i] = without_outlier(x[r][i]) for live rows: (rows, k) f32.
@@ -47,11 +65,11 @@ tenon_tid record_without_outliers(uint32_t k, float threshold, const tenon_linea
   const auto rows = static_cast<uint32_t>(rec.describe(call.x).dim[0]);
   const WithoutOutliersArgs args{k, rows, threshold, 0, rec.floats_of_row(call.x)};
   const tenon_tid to = rec.temp(sdk::tensor(TENON_F32, {int64_t{rows}, int64_t{k}}));
-  const tenon_tid live = call.row_live != 0 ? call.row_live : rec.step(TENON_STEP_LIVE);
   using Operand = WithoutOutliersOperand;
-  const std::vector<tenon_operand> operands = sdk::operands_by(
-      Operand::kCount,
-      {{Operand::kTo, to, TENON_WRITE}, {Operand::kX, call.x, TENON_READ}, {Operand::kLive, live, TENON_READ}});
+  const std::vector<tenon_operand> operands =
+      sdk::operands_by(Operand::kCount, {{Operand::kTo, to, TENON_WRITE},
+                                         {Operand::kX, call.x, TENON_READ},
+                                         {Operand::kLive, live_rows_of(call, rec), TENON_READ}});
   sdk::OpSpec spec{.name = "without_outliers", .operands = operands, .chunks = {rows}};
   spec.cost.read[sdk::kCostPerRow] = spec.cost.written[sdk::kCostPerRow] = double{sizeof(float)} * k;
   emit(spec, args);

@@ -3,9 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <memory>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "../published/rounded.h"
@@ -14,10 +11,10 @@ namespace tenon::int8_rows {
 
 // T is the class of the scheme.
 template <class T, Int8Rows Schema, published::RoundedMatrix Matrix>
-class PublishedCudaScheme : public CudaScheme<T, Schema> {
+class PublishedCudaScheme : public published::RoundedScheme<CudaScheme<T, Schema>, Matrix> {
  public:
-  using Base = CudaScheme<T, Schema>;
-  using Site = published::RoundedSite<cuda::PackedSite, Matrix>;
+  using Base = published::RoundedScheme<CudaScheme<T, Schema>, Matrix>;
+  using Site = typename Base::Site;
   using Base::Base;
 
   static tenon_format source(const tenon_linear& s, uint32_t mat) {
@@ -25,13 +22,9 @@ class PublishedCudaScheme : public CudaScheme<T, Schema> {
     need_width(s);
     return rows::kInt8Rows;
   }
-  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
-    return std::make_unique<Site>(std::move(*Base::bind(s, claims)), s);
-  }
-  // All rows come together, and scratch memory has their scales in f32.
+  // Scratch memory has the scales of all rows in f32.
   tenon_footprint footprint(Site& site) const {
     tenon_footprint f = Base::footprint(site);
-    f.flags |= TENON_FOOTPRINT_WHOLE;
     f.load_bytes = *std::max_element(site.rows.begin(), site.rows.end()) * sizeof(float);
     return f;
   }

@@ -10,11 +10,8 @@ class LlmInt8 : public int8_rows::CpuScheme<LlmInt8, Schema> {
 
   LlmInt8(const sdk::Params& params, const sdk::Env& env) : Base(params, env), threads_(env.device().units) {}
 
-  // Nothing around the product is claimed: outliers are those of x as it is, and they are added after the product.
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
-    tenon_claim claim = Base::claim(s, b);
-    claim.pro = claim.epi = 0;
-    return claim;
+    return int8_rows::claim_beside_outliers<Base>(*this, s, b);
   }
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     Base::record(site, call, rec);

@@ -12,14 +12,8 @@ class LlmInt8 : public int8_rows::CudaScheme<LlmInt8, Schema> {
   using Base = int8_rows::CudaScheme<LlmInt8, Schema>;
   using Base::Base;
 
-  // Nothing around the product is claimed: outliers are those of x as it is, and they are added after the product.
   tenon_claim claim(const tenon_linear& s, const tenon_bounds& b) const {
-    if (s.x_format != TENON_F32 || s.y_format != TENON_F32) {
-      throw sdk::Refused("activations other than f32, in which outliers are looked for");
-    }
-    tenon_claim claim = Base::claim(s, b);
-    claim.pro = claim.epi = 0;
-    return claim;
+    return int8_rows::claim_beside_outliers<Base>(*this, s, b);
   }
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     Base::record(site, call, rec);

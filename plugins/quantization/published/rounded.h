@@ -46,6 +46,25 @@ struct RoundedSite : Base {
   std::vector<Matrix> rounded;  // by matrix of an expert
 };
 
+// Base is a scheme that holds rows of int8 on a device (int8_rows). What both devices do alike with such matrices is here;
+// int8_rows/published_cpu.h and published_cuda.cuh read them.
+template <class Base, RoundedMatrix Matrix>
+class RoundedScheme : public Base {
+ public:
+  using Site = RoundedSite<typename Base::Site, Matrix>;
+  using Base::Base;
+
+  std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
+    return std::make_unique<Site>(std::move(*Base::bind(s, claims)), s);
+  }
+  // One scale may be that of all rows, so all come together.
+  tenon_footprint footprint(Site& site) const {
+    tenon_footprint f = Base::footprint(site);
+    f.flags |= TENON_FOOTPRINT_WHOLE;
+    return f;
+  }
+};
+
 // Plain multiplies x as it is, and Rounded has the sites whose x becomes int8; both are schemes
 // (tenon/sdk/quantization.h). Choice(params).rounds_x(site) says which it is.
 template <class Schema, class Choice, class Plain, class Rounded>
