@@ -401,9 +401,35 @@ TEST_F(Experts, AreNamedWhereTheirTensorsAreDamaged) {
   SpoiltModel model(scratch_.path() / "damaged");
   model.set(name + ".scales", 5, NAN);
   const Settings set = {"quantization.use=auto", "kv_cache.capacity=64"};
-  testing::expect_error(ErrorCode::kPlugin, {"load " + name, "\"" + name + ".scales\": number 5"}, [&] {
-    Engine::open({.config = model.path(), .set = set, .plugin_dirs = {plugins()}})->load();
-  });
+  testing::expect_error(
+      ErrorCode::kPlugin,
+      {(model.path() / "model.safetensors").string() + ": error: quantization.gptq: load " + name,
+       "\"" + name + ".scales\": number 5"},
+      [&] { Engine::open({.config = model.path(), .set = set, .plugin_dirs = {plugins()}})->load(); });
+}
+
+// What a weight spoils is told by its tensor, and not by what came of it, whether the scheme takes the tensor or not.
+TEST_F(Experts, AreNamedWhereWeightsAreNotFiniteInACalibration) {
+  int number = 0;
+  const auto expect_named = [&](const std::string& scheme, const std::string& tensor,
+                                const std::vector<QuantizeOverride>& overrides) {
+    SCOPED_TRACE(scheme + ", " + tensor);
+    SpoiltModel model(folder_);
+    model.set(tensor, 100, NAN);
+    QuantizeOptions options = calibrated(scheme, *registry_);
+    options.calibration->text = kLongText;
+    options.overrides = overrides;
+    testing::expect_error(
+        ErrorCode::kModel,
+        {(model.path() / "model.safetensors").string(), "tensor \"" + tensor + "\": weight 100", "is NaN"},
+        [&] { quantize_model(model.path().string(), scratch_.path() / std::to_string(number++), options); });
+  };
+  for (const char* scheme : {"gptq", "awq"}) {
+    for (const char* matrix : {"w1", "w2", "w3"}) expect_named(scheme, expert_name(0, 1, matrix) + ".weight", {});
+    expect_named(scheme, expert_name(0, 1, "w3") + ".weight", {{"*.w3.weight", target("F16", *registry_)}});
+    expect_named(scheme, "model.layers.0.block_sparse_moe.gate.weight", {});
+    expect_named(scheme, "model.layers.0.post_attention_layernorm.weight", {});
+  }
 }
 
 // Each expert has an order of its own, by the rows that came to it.

@@ -2,6 +2,7 @@
 // config.json that is null is refused where it is read, unless transformers lets it be null: then it counts as absent.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -36,19 +37,20 @@ class ConfigReader {
     const std::optional<int64_t> n = look_up(metadata_int, key);
     if (n && *n > 0 && *n <= std::numeric_limits<int32_t>::max()) return static_cast<uint32_t>(*n);
     if (n) wrong(key, std::to_string(*n), "a positive count below 2^31");
+    unread_.insert(key);
     return 1;
   }
   // Reads a positive, finite number. Without a fallback the key must be there.
   double positive(const std::string& key, std::optional<double> fallback = {}) {
     if (!require(key, fallback.has_value())) return fallback.value_or(1);
-    const std::optional<double> v = real(key);
-    if (v && std::isfinite(*v) && *v > 0) return *v;
-    if (v) wrong(key, std::to_string(*v), "a positive number");
-    return 1;
+    return usable_positive(key).value_or(1);
   }
+  // A number that is wrong is a problem and counts as absent.
   std::optional<double> optional_positive(const std::string& key) {
-    return require(key, true) ? std::optional(positive(key)) : std::nullopt;
+    return require(key, true) ? usable_positive(key) : std::nullopt;
   }
+  // Says whether a key that must be there had no value of its type: then what follows from it says nothing.
+  bool is_unread(const std::string& key) const { return unread_.contains(key); }
   // Checks a key that may be left out, and of which one value is supported.
   void only(const std::string& key, const MetadataValue& expected) {
     refuse_null(key);
@@ -67,6 +69,13 @@ class ConfigReader {
   void refuse_null(const std::string& key) {
     if (is_null(key) && !nullable_.contains(key)) wrong(key, "null", "a value, or no such key");
   }
+  // An object in the place of a number is a problem; says whether it is one.
+  bool refuse_object(const std::string& key) {
+    if (!is_object(key)) return false;
+    wrong(key, "an object", "a number");
+    unread_.insert(key);
+    return true;
+  }
   bool fine() const { return problems_.empty(); }
   // Throws Error(kModel) if there are problems.
   void finish() {
@@ -74,6 +83,13 @@ class ConfigReader {
   }
 
  private:
+  std::optional<double> usable_positive(const std::string& key) {
+    const std::optional<double> v = real(key);
+    if (v && std::isfinite(*v) && *v > 0) return v;
+    if (v) wrong(key, weights::in_figures(*v), "a positive number");
+    unread_.insert(key);
+    return std::nullopt;
+  }
   template <class T>
   std::optional<T> look_up(std::optional<T> (*find)(const Weights&, std::string_view), const std::string& key) {
     refuse_null(key);
@@ -86,12 +102,22 @@ class ConfigReader {
   }
   bool require(const std::string& key, bool optional) {
     refuse_null(key);
-    if (!has(key) && !optional && !is_null(key)) problem("key \"" + key + "\" is missing");
-    return has(key);
+    if (has(key)) return true;
+    if (refuse_object(key)) return false;
+    if (!optional && !is_null(key)) {
+      problem("key \"" + key + "\" is missing");
+    }
+    return false;
+  }
+  // An object of config.json is there as its entries alone: "head_dim.a".
+  bool is_object(const std::string& key) const {
+    if (weights_.convention() == "gguf") return false;
+    const std::vector<std::string> keys = weights_.metadata_keys();
+    return std::any_of(keys.begin(), keys.end(), [&](const std::string& k) { return k.starts_with(key + "."); });
   }
 
   const Weights& weights_;
-  std::set<std::string> nullable_;
+  std::set<std::string> nullable_, unread_;
   std::vector<Diagnostic> problems_;
 };
 

@@ -100,6 +100,7 @@ class FamilyConfig {
     }
     if (!r_.has(key) && fallback) {
       r_.refuse_null(key);
+      (void)r_.refuse_object(key);
       return computed(n, key, *fallback);
     }
     if (n.type == Number::kCount) return r_.count(key);

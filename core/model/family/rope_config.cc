@@ -45,8 +45,8 @@ class RopeGroup {
   double positive_here_or_beside(const std::string& name, double fallback) {
     const std::optional<double> here = optional_positive(name), beside = reader_.optional_positive(name);
     if (here && beside && *here != *beside) {
-      reader_.problem("keys \"" + key(name) + "\" and \"" + name + "\": found " + std::to_string(*here) + " and " +
-                      std::to_string(*beside) + ", expected one value");
+      reader_.problem("keys \"" + key(name) + "\" and \"" + name + "\": found " + weights::in_figures(*here) + " and " +
+                      weights::in_figures(*beside) + ", expected one value");
     }
     return here ? *here : beside.value_or(fallback);
   }
@@ -55,7 +55,7 @@ class RopeGroup {
     const char* name = "original_max_position_embeddings";
     const double n = positive_here_or_beside(name, fallback);
     if (n >= least && n == std::floor(n)) return n;
-    reader_.wrong(has(name) ? key(name) : name, std::to_string(n),
+    reader_.wrong(has(name) ? key(name) : name, weights::in_figures(n),
                   "a whole number, at least " + std::to_string(static_cast<int>(least)));
     return least;
   }
@@ -92,7 +92,9 @@ class RopeGroup {
   void refuse_others(const std::string& type) {
     for (const std::string& found : reader_.weights().metadata_keys()) {
       if (!found.starts_with(name_ + ".") || known_.contains(found)) continue;
-      const bool nested = found.find('.', name_.size() + 1) != std::string::npos;
+      const size_t end = found.find('.', name_.size() + 1);
+      const bool nested = end != std::string::npos;
+      if (nested && reader_.is_unread(found.substr(0, end))) continue;  // a number was expected there
       reader_.problem("key \"" + found + "\": found " + weights::describe(*reader_.weights().metadata(found)) +
                       (nested         ? ", expected one rope for all layers, without groups inside " + name_
                        : type.empty() ? ", but " + name_ + " has no rope_type; expected one of " + kTypes
@@ -282,12 +284,13 @@ uint32_t rotated(ConfigReader& reader, const RopeSpec& spec, const ModelInfo& mo
     return 2;
   }
   if (spec.partial && (share > 1 || dims < 2)) {
-    reader.wrong("partial_rotary_factor", std::to_string(share),
+    reader.wrong("partial_rotary_factor", weights::in_figures(share),
                  "a share of a head's dimensions, two of them at least");
     return 2;
   }
   const auto count = static_cast<uint32_t>(dims);
-  if (count % 2 != 0) reader.wrong("head_dim", std::to_string(count), "an even number, as rope turns pairs");
+  if (count % 2 != 0 && !reader.is_unread("head_dim"))
+    reader.wrong("head_dim", std::to_string(count), "an even number, as rope turns pairs");
   return count;
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/json/parse.hpp>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 
 #include "../jinja/json_value.h"
@@ -104,6 +105,17 @@ struct ChatTemplate::Impl {
   std::optional<Named> plain, with_tools;
 };
 
+namespace {
+
+// Returns what errors call a template: its file, or what it is in it. The folder is not said, since errors of a request go
+// to who sent it.
+std::string name_of(const std::string& what, const std::filesystem::path& file) {
+  const std::string name = file.filename().string();
+  return name.empty() ? what : file.extension() == ".jinja" ? name : what + " of " + name;
+}
+
+}  // namespace
+
 ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
 ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
@@ -113,8 +125,12 @@ ChatTemplate::ChatTemplate(const TokenizerInfo& info) {
     throw Error(ErrorCode::kModel, "the model has no chat template");
   }
   auto impl = std::make_unique<Impl>();
-  if (!info.chat_template.empty()) impl->plain.emplace(info.chat_template, "chat template");
-  if (!info.tool_chat_template.empty()) impl->with_tools.emplace(info.tool_chat_template, "chat template tool_use");
+  if (!info.chat_template.empty()) {
+    impl->plain.emplace(info.chat_template, name_of("chat template", info.chat_template_file));
+  }
+  if (!info.tool_chat_template.empty()) {
+    impl->with_tools.emplace(info.tool_chat_template, name_of("chat template tool_use", info.tool_chat_template_file));
+  }
   impl_ = std::move(impl);
 }
 

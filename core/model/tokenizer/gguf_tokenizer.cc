@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "../weights/layout.h"
 #include "bpe_tokenizer.h"
 #include "end_tokens.h"
 #include "pre_tokenizer_table.h"
@@ -114,6 +115,7 @@ TokenizerInfo info_of(const Weights& weights, size_t tokens, bool adds_bos) {
   info.adds_eos = adds(weights, "eos", info.eos, false);
   info.chat_template = metadata_text(weights, "tokenizer.chat_template").value_or("");
   info.tool_chat_template = metadata_text(weights, "tokenizer.chat_template.tool_use").value_or("");
+  info.chat_template_file = info.tool_chat_template_file = weights::description_file(weights);
   info.special_tokens = special_tokens_of(weights, tokens);
   std::vector<int32_t> ends;
   for (const char* key : {"eot_token_id", "eom_token_id"}) {

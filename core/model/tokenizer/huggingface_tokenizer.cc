@@ -77,15 +77,21 @@ struct Folder {
     return ids;
   }
 
+  struct NamedTemplate {
+    std::string text, file;  // "" = there is none
+  };
   // Reads the template of a name from the files of their own, which come first, or from the configuration.
-  std::string chat_template(std::string_view name) const {
+  NamedTemplate chat_template(std::string_view name) const {
     const auto file = name == "default" ? path / "chat_template.jinja"
                                         : path / "additional_chat_templates" / (std::string(name) + ".jinja");
-    if (is_file(file)) return read_file(file);
+    if (is_file(file)) return {read_file(file), file.string()};
+    const std::string in_config = (path / "tokenizer_config.json").string();
     const JsonPlace place = config.root()["chat_template"];
-    if (!place.empty() && !place.is_array()) return name == "default" ? std::string(place.string()) : std::string();
+    if (!place.empty() && !place.is_array()) {
+      return name == "default" ? NamedTemplate{std::string(place.string()), in_config} : NamedTemplate();
+    }
     for (const JsonPlace& named : place.elements()) {
-      if (named["name"].string() == name) return std::string(named["template"].string());
+      if (named["name"].string() == name) return {std::string(named["template"].string()), in_config};
     }
     return {};
   }
@@ -113,8 +119,12 @@ struct Folder {
     if (!info.eos && !ends.empty()) info.eos = ends.front();
     add_end_tokens(info, ends);
     add_end_tokens(info, known_end_tokens(find));
-    info.chat_template = chat_template("default");
-    info.tool_chat_template = chat_template("tool_use");
+    const auto take = [](NamedTemplate found, std::string& text, std::string& file) {
+      text = std::move(found.text);
+      file = std::move(found.file);
+    };
+    take(chat_template("default"), info.chat_template, info.chat_template_file);
+    take(chat_template("tool_use"), info.tool_chat_template, info.tool_chat_template_file);
     info.special_tokens = special_tokens();
   }
 };

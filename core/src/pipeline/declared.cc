@@ -160,16 +160,30 @@ void Declared::check_matrix(const Matrix& matrix, const LinearDecl& decl) {
     wrong_tensor(*t, "at most 4 dimensions of a tensor of a matrix");
   }
   if (decl.experts.empty()) return;
-  const Matrix& first = decl.experts.front();
-  bool alike = matrix.tensors.size() == first.tensors.size();
-  for (size_t i = 0; alike && i < first.tensors.size(); ++i) {
-    const WeightTensor &a = *first.tensors[i], &b = *matrix.tensors[i];
-    alike = a.format == b.format && a.shape == b.shape &&
-            a.name.substr(first.name.size()) == b.name.substr(matrix.name.size());
+  const std::string differs = difference_of(decl.experts.front(), matrix);
+  if (differs.empty()) return;
+  refuse("matrices \"" + decl.experts.front().name + "\" and \"" + matrix.name + "\" of " + decl.matrix.path +
+         " are not stored alike, as those of all experts must be: " + differs);
+}
+
+std::string Declared::difference_of(const Matrix& a, const Matrix& b) {
+  const auto suffix = [](const Matrix& of, size_t i) {
+    return i < of.tensors.size() ? of.tensors[i]->name.substr(of.name.size()) : std::string();
+  };
+  const auto is = [&](const WeightTensor& t) { return weights::in_quotes(t.name) + " is " + weights::describe(t); };
+  for (size_t i = 0; i < std::max(a.tensors.size(), b.tensors.size()); ++i) {
+    const std::string of_a = suffix(a, i), of_b = suffix(b, i);
+    if (of_a != of_b) {
+      // Tensors stand in the order of their names, so the lesser of two names is one that the other matrix lacks.
+      const bool only_a = !of_a.empty() && (of_b.empty() || of_a < of_b);
+      const Matrix &has = only_a ? a : b, &lacks = only_a ? b : a;
+      return "tensor " + is(*has.tensors[i]) + ", and there is no " + weights::in_quotes(lacks.name + suffix(has, i));
+    }
+    if (a.tensors[i]->format != b.tensors[i]->format || a.tensors[i]->shape != b.tensors[i]->shape) {
+      return "tensor " + is(*a.tensors[i]) + ", and " + is(*b.tensors[i]);
+    }
   }
-  if (alike) return;
-  refuse("matrices \"" + first.name + "\" and \"" + matrix.name + "\" of " + decl.matrix.path +
-         " are not stored alike, as those of all experts must be");
+  return "";
 }
 
 LinearId Declared::linear(LinearDecl decl) {

@@ -176,6 +176,8 @@ class Declared : public Declarations {
 
  private:
   void check_matrix(const Matrix& matrix, const LinearDecl& decl);
+  // Says in which tensor two matrices are stored differently, and how; "" if they are alike.
+  static std::string difference_of(const Matrix& a, const Matrix& b);
   // Says why the layer cannot read the cache that it is to read; "" if it can, or has its own.
   std::string why_unshared(const AttentionDecl& decl) const;
   // The message has the tensor's name, format and shape, and what would be right.

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
+#include "../../model/weights/layout.h"
 #include "tenon/core/error.h"
 #include "tenon/sdk/convert.h"
 #include "tenon/sdk/error.h"
@@ -225,10 +227,24 @@ void WeightLoader::load_matrix(const SiteMatrix& of, const Matrix& matrix, SiteG
     const std::vector<tenon_slice> slices = stage(pieces);
     src.tensor = slices.data();
     Call call(scheme, "load " + matrix.name);
-    call.check(group.scheme->table().load(scheme.self(), group.handle, &src, stores.data(), scratch_,
-                                          components_.queue(), call.why()));
+    const tenon_status status = group.scheme->table().load(scheme.self(), group.handle, &src, stores.data(), scratch_,
+                                                           components_.queue(), call.why());
+    try {
+      call.check(status);
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kPlugin) throw;
+      throw Error(e.code(), {file_of(matrix, call.text())}, e.diagnostics().front().message);
+    }
     release(pieces);
   }
+}
+
+std::string WeightLoader::file_of(const Matrix& matrix, std::string_view message) const {
+  const WeightTensor* named = matrix.tensors.front();
+  for (const WeightTensor* t : matrix.tensors) {
+    if (message.find(weights::in_quotes(t->name)) != std::string_view::npos) named = t;
+  }
+  return weights_.files().at(named->file).string();
 }
 
 // A scheme works in place, but the file cannot be handed out as it is.

@@ -37,6 +37,8 @@ class WeightLoader {
   uint64_t rows_a_call(const Matrix& matrix, int64_t rows, const SiteGroup& group) const;
   void load_group(const Site& site, SiteGroup& group);
   void load_matrix(const SiteMatrix& of, const Matrix& matrix, SiteGroup& group, uint32_t mat, uint32_t pass);
+  // Returns the file of the matrix's tensor that a scheme's message names, else that of its first tensor.
+  std::string file_of(const Matrix& matrix, std::string_view message) const;
   void copy_in_place(const Matrix& matrix, int64_t rows, const SiteGroup& group, void* store);
   // Returns where the scheme finds the pieces, until the buffers are used anew after kBuffers calls.
   std::vector<tenon_slice> stage(const std::vector<Piece>& pieces);

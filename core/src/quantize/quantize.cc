@@ -19,6 +19,7 @@
 #include "stored_layers.h"
 #include "tenon/core/module.h"
 #include "tenon/core/weights.h"
+#include "tenon/sdk/gguf_blocks.h"
 
 namespace tenon {
 namespace {
@@ -199,18 +200,42 @@ class Writing {
  private:
   // Encodes a layer whose inputs were observed.
   void encode(const Calibration& calibration, std::span<const PlannedTensor* const> batch, const PutEncoded& put_both) {
-    const LayerFactors factors(model_, plan_, calibration, batch.front()->matrix.layer);
     std::vector<const PlannedTensor*> matrices;
     for (const PlannedTensor* p : batch) {
       if (p->scheme != nullptr) matrices.push_back(p);
     }
-    encode_matrices(
-        model_, matrices,
-        [&](const PlannedTensor& p) {
-          return MatrixInput{calibration.observed(p), factors.of(p)};
-        },
-        put_both);
-    for (const auto& [p, numbers] : factors.plain()) put_both(*p, 0, std::as_bytes(std::span(numbers)));
+    try {
+      const LayerFactors factors(model_, plan_, calibration, batch.front()->matrix.layer);
+      encode_matrices(
+          model_, matrices,
+          [&](const PlannedTensor& p) {
+            return MatrixInput{calibration.observed(p), factors.of(p)};
+          },
+          put_both);
+      for (const auto& [p, numbers] : factors.plain()) put_both(*p, 0, std::as_bytes(std::span(numbers)));
+    } catch (const Error& e) {
+      // A scheme knows that x was not finite, and the file may know why.
+      if (e.code() == ErrorCode::kPlugin) need_finite_weights();
+      throw;
+    }
+  }
+  // Throws Error(kModel) with the first tensor of the model that has a weight which is not finite. Formats that are not
+  // read here are passed over.
+  void need_finite_weights() const {
+    constexpr int64_t kWeightsAtOnce = int64_t{1} << 20;
+    for (const PlannedTensor& p : plan_.tensors) {
+      const WeightTensor& t = *p.source;
+      if (!sdk::can_unpack(t.format) || t.shape.empty()) continue;
+      const int64_t columns = t.shape.back(), all = static_cast<int64_t>(weights::element_count(t)) / columns,
+                    at_once = std::clamp<int64_t>(kWeightsAtOnce / columns, 1, all);
+      if (columns % tenon_format_block(t.format).elements != 0) continue;
+      std::vector<float> w(static_cast<size_t>(at_once * columns));
+      for (int64_t row = 0; row < all; row += at_once) {
+        const int64_t rows = std::min(at_once, all - row);
+        read_weights(model_, t, static_cast<uint64_t>(row), static_cast<uint64_t>(rows),
+                     std::span(w).first(static_cast<size_t>(rows * columns)));
+      }
+    }
   }
   void observe(Calibration& calibration, std::span<const PlannedTensor* const> batch) {
     const std::string& path = batch.front()->matrix.path;

@@ -274,6 +274,25 @@ TEST_F(BrokenModel, WhatTransformersReadsAsNullIsNotTheDefault) {
   EXPECT_THAT(error(), HasSubstr("key \"rms_norm_eps\": found null, expected a value, or no such key"));
 }
 
+// One thing is wrong, and nothing else is said that would follow from a number that is not there.
+TEST_F(BrokenModel, NumbersOfAnotherTypeAreNamedAlone) {
+  const auto errors_of = [&](const std::string& value) {
+    edit("config.json", "\"head_dim\": 16", "\"head_dim\": " + value);
+    const std::string found = error();
+    edit("config.json", "\"head_dim\": " + value, "\"head_dim\": 16");
+    EXPECT_EQ(std::count(found.begin(), found.end(), '\n'), 0) << found;
+    return found;
+  };
+  EXPECT_THAT(errors_of("\"x\""), HasSubstr("\"head_dim\" is the text \"x\"; expected an integer"));
+  EXPECT_THAT(errors_of("[16]"), HasSubstr("\"head_dim\" is a list of 1 integers; expected an integer"));
+  EXPECT_THAT(errors_of("true"), HasSubstr("\"head_dim\" is true; expected an integer"));
+  EXPECT_THAT(errors_of("16.5"), HasSubstr("\"head_dim\" is the number 16.5; expected an integer"));
+  EXPECT_THAT(errors_of("{\"a\": 16}"), HasSubstr("key \"head_dim\": found an object, expected a number"));
+  edit("config.json", "\"model_type\"", R"("rope_theta": "x", "model_type")");
+  EXPECT_THAT(error(), HasSubstr("\"rope_theta\" is the text \"x\"; expected a number"));
+  EXPECT_THAT(error(), ::testing::Not(HasSubstr("expected one value")));
+}
+
 TEST_F(BrokenModel, AHeadOfAnAbsurdSizeIsRefusedAtOnce) {
   edit("config.json", "\"head_dim\": 16", "\"head_dim\": 2147483646");
   EXPECT_THAT(error(), HasSubstr("key \"head_dim\": found 2147483646, expected at most 65536"));

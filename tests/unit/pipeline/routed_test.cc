@@ -202,7 +202,10 @@ TEST(RoutedProducts, ExpertsMustBeStoredAlike) {
   m.weights.add_bytes(expert_name(3, "gate") + ".weight", TENON_BF16, {kInner, kWidth},
                       std::vector<std::byte>(kInner * kWidth * 2));
   EXPECT_THAT(error_of(std::move(m)),
-              HasSubstr("matrices \"experts.0.gate\" and \"experts.3.gate\" of experts.gate are not stored alike"));
+              ::testing::AllOf(
+                  HasSubstr("matrices \"experts.0.gate\" and \"experts.3.gate\" of experts.gate are not stored alike"),
+                  HasSubstr("must be: tensor \"experts.0.gate.weight\" is "),
+                  HasSubstr(", and \"experts.3.gate.weight\" is bf16 (")));
 }
 
 }  // namespace

@@ -211,6 +211,30 @@ TEST(ChatTemplate, SaysWhereATemplateIsWrong) {
   EXPECT_THAT(error("{{ x + }}"), HasSubstr("chat template:1:8: error: expected an expression, found \"}}\""));
 }
 
+// The folder is not said: errors of a request go to who sent it.
+TEST(ChatTemplate, SaysWhichFileATemplateIsFrom) {
+  const auto errors_of = [](const std::string& file) {
+    TokenizerInfo info;
+    info.chat_template_file = info.tool_chat_template_file = file;
+    info.chat_template = "{% include 'x' %}";
+    const std::string wrong = error_of([&] { (void)ChatTemplate(info); }, ErrorCode::kModel);
+    std::swap(info.chat_template, info.tool_chat_template);
+    const std::string of_tools = error_of([&] { (void)ChatTemplate(info); }, ErrorCode::kModel);
+    info.tool_chat_template.clear();
+    info.chat_template = "{{ raise_exception('no') }}";
+    const std::vector<ChatMessage> messages{{"user", "x"}};
+    return std::vector{wrong, of_tools, error_of([&] { (void)ChatTemplate(info).render(llama(), messages, {}); })};
+  };
+  using ::testing::ElementsAre;
+  using ::testing::StartsWith;
+  EXPECT_THAT(errors_of("/m/model.gguf"), ElementsAre(StartsWith("chat template of model.gguf:1:4: error: "),
+                                                      StartsWith("chat template tool_use of model.gguf:1:4: error: "),
+                                                      StartsWith("chat template of model.gguf:1:19: error: no")));
+  EXPECT_THAT(errors_of("/m/chat_template.jinja"), ElementsAre(StartsWith("chat_template.jinja:1:4: error: "),
+                                                               StartsWith("chat_template.jinja:1:4: error: "),
+                                                               StartsWith("chat_template.jinja:1:19: error: no")));
+}
+
 TEST(ChatTemplate, SaysWhereAConversationIsWrong) {
   const std::vector<ChatMessage> messages{{"user", "x"}};
   const auto error = [&](const char* source, const ChatOptions& options = {}) {

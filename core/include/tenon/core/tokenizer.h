@@ -38,6 +38,8 @@ struct TokenizerInfo {
   bool strips_first_space = false;         // encode() puts a space before the text, and decoding takes it away again
   std::string chat_template;               // Jinja, as published; "" = there is none
   std::string tool_chat_template;          // the one named tool_use, for conversations with tools; "" = there is none
+  // The templates stand in these files: all of one that ends in .jinja, else part of it; "" = not known.
+  std::string chat_template_file, tool_chat_template_file;
   // These are names of special tokens that templates use besides BOS and EOS, with their texts: "unk_token", "<unk>".
   std::vector<std::pair<std::string, std::string>> special_tokens;
 };
