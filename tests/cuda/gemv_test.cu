@@ -7,6 +7,11 @@ namespace {
 
 constexpr double kTolerance = 2e-5;
 
+// Says whether rows that are alone in their pipeline are digits: one is that shared memory has room for.
+bool is_digits(const Shape& shape, int64_t rows) {
+  return rows == 1 && shape.k <= 16384;
+}
+
 class Gemv : public testing::TestWithParam<Setting> {
  protected:
   void SetUp() override {
@@ -23,7 +28,7 @@ TEST_P(Gemv, EqualsFloat64) {
     Site site(GetParam(), shape);
     for (const int64_t rows : {1, 3, 8}) {
       SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows);
-      expect_close(site, site.run(rows, rows % 2), rows, kTolerance);
+      expect_close(site, site.run(rows, rows % 2), rows, kTolerance, is_digits(shape, rows));
       if (HasFatalFailure()) return;
     }
     expect_close(site, site.run_among(1), 1, kTolerance);
@@ -67,7 +72,7 @@ TEST_P(Gemv, WhatIsFusedIsRight) {
         Site site(GetParam(), shape, {norm, epilogue});
         for (const int64_t rows : {1, 5, 8}) {
           SCOPED_TRACE(testing::Message() << "k " << shape.k << ", rows " << rows << ", ops " << epilogue.size());
-          expect_close(site, site.run(rows, 1), rows, 2 * kTolerance);
+          expect_close(site, site.run(rows, 1), rows, 2 * kTolerance, is_digits(shape, rows));
           if (HasFatalFailure()) return;
         }
       }

@@ -27,8 +27,15 @@ inline float as_bf16(float f) {
 inline bool is_coded(const Setting& s) {
   return s.name == "nf4" || s.name == "fp4" || s.name == "fp6" || s.name == "fp8" || s.name == "uintx";
 }
-// Makes of a row what the scheme is to make of it.
-inline void quantize(const Setting& s, float* w, int64_t k) {
+// Products on a GPU have a book's numbers as halves; one row alone has those of nf4 by tables.
+inline std::vector<double> multiplied(const Setting& s, const std::vector<double>& book, bool alone) {
+  if (alone && s.name == "nf4") return normal_float4_of_tables();
+  std::vector<double> halves;
+  for (const double v : book) halves.push_back(double{sdk::half_to_float(sdk::float_to_half(static_cast<float>(v)))});
+  return halves;
+}
+// Makes of a row what the scheme is to make of it. alone: for products of one row in a pipeline that has no step of several.
+inline void quantize(const Setting& s, float* w, int64_t k, bool alone = false) {
   if (s.name == "int8wo") {
     hold_as_int8(w, static_cast<size_t>(k));
   } else if (s.name == "int4wo") {
@@ -42,7 +49,7 @@ inline void quantize(const Setting& s, float* w, int64_t k) {
     }
   } else if (is_coded(s)) {
     CodedForm form = coded_form(s.name, s.group, s.second, s.text);
-    form.halves = true;  // products on a GPU have a book's numbers so
+    form.multiplied = multiplied(s, form.book, alone);
     hold_coded(form, w, static_cast<size_t>(k));
   } else if (s.text == std::string("fp16")) {
     for (int64_t i = 0; i < k; ++i) w[i] = sdk::half_to_float(sdk::float_to_half(w[i]));
@@ -110,7 +117,12 @@ class Site {
     check(t.footprint(scheme_.self(), site_, &footprint_, &why_), text_);
     for (const int64_t r : shape.rows) columns_ += r;
     load();
-    for (int64_t r = 0; r < columns_; ++r) quantize(setting, &weights_[static_cast<size_t>(r * shape_.k)], shape_.k);
+    alone_ = weights_;
+    for (int64_t r = 0; r < columns_; ++r) {
+      const auto at = static_cast<size_t>(r * shape_.k);
+      quantize(setting, &weights_[at], shape_.k);
+      quantize(setting, &alone_[at], shape_.k, true);
+    }
   }
   ~Site() {
     scheme_.table().unbind(scheme_.self(), site_);
@@ -229,8 +241,8 @@ class Site {
   }
 
   // Computes a row of y in float64, and in `size` how far it may be off for a relative error of 1 of a sum of |w x|, or
-  // of the products that it is the difference of, where weights are integers less a zero point.
-  void exact(int64_t row, std::vector<double>& y, std::vector<double>& size) const {
+  // of the products that it is the difference of, where weights are integers less a zero point. alone: see quantize().
+  void exact(int64_t row, std::vector<double>& y, std::vector<double>& size, bool alone = false) const {
     const std::vector<float> source = x(row), norm_weight = norm(), b = bias(), add = addend(row + 1);
     std::vector<double> in(source.begin(), source.end());
     if (around_.norm) {
@@ -243,10 +255,11 @@ class Site {
     size = y;
     for (int64_t c = 0; c < columns_; ++c) {
       const auto at = static_cast<size_t>(c);
-      const double least = setting_.name == "uintx" ? double{coded_detail::magnitude(weights(c), in.size())} : 0;
+      const float* w = alone ? &alone_[static_cast<size_t>(c * shape_.k)] : weights(c);
+      const double least = setting_.name == "uintx" ? double{coded_detail::magnitude(w, in.size())} : 0;
       for (size_t i = 0; i < in.size(); ++i) {
-        y[at] += in[i] * double{weights(c)[i]};
-        size[at] += std::abs(in[i]) * std::max(std::abs(double{weights(c)[i]}), least);
+        y[at] += in[i] * double{w[i]};
+        size[at] += std::abs(in[i]) * std::max(std::abs(double{w[i]}), least);
       }
       for (const tenon_fop& op : epi_.ops) {
         if (op.id == TENON_F_SILU_MUL) continue;
@@ -353,16 +366,17 @@ class Site {
   tenon_footprint footprint_ = sdk::abi_struct<tenon_footprint>();
   void* site_ = nullptr;
   int64_t columns_ = 0;
-  std::vector<float> weights_;
+  std::vector<float> weights_, alone_;
   std::vector<void*> stores_;
 };
 
-// Compares the rows of y with float64.
-inline void expect_close(const Site& site, const std::vector<float>& y, int64_t rows, double tolerance) {
+// Compares the rows of y with float64. alone: see quantize().
+inline void expect_close(const Site& site, const std::vector<float>& y, int64_t rows, double tolerance,
+                         bool alone = false) {
   std::vector<double> want, size;
   const auto width = static_cast<size_t>(site.width());
   for (int64_t r = 0; r < rows; ++r) {
-    site.exact(r, want, size);
+    site.exact(r, want, size, alone);
     for (size_t c = 0; c < width; ++c) {
       const double got = y[static_cast<size_t>(r) * width + c];
       ASSERT_NEAR(got, want[c], tolerance * size[c] + 1e-30) << "row " << r << " of " << rows << ", column " << c;

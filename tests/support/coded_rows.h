@@ -19,7 +19,7 @@ enum class Tie { kEven, kNearerToZero, kSmaller };
 // This is a scheme of codes and its parameters. In a book, code i stands for book[i] times the scale.
 struct CodedForm {
   std::vector<double> book;
-  bool halves = false;  // a code's value is rounded to fp16 after the code is chosen
+  std::vector<double> multiplied = {};  // what is multiplied for each of the book's values, if it is another number
   Tie tie = Tie::kNearerToZero;
   int64_t group = 0;        // 0: the whole row has one scale
   bool two_levels = false;  // a group's scale is a byte times the row's
@@ -59,6 +59,23 @@ inline std::vector<double> normal_float4() {
                         1.0F};
   return {std::begin(book), std::end(book)};
 }
+// Returns what one row on a GPU multiplies instead: bytes of two tables, each in its own unit. Where the byte of the other
+// table is negative, that table's unit is taken off.
+inline std::vector<double> normal_float4_of_tables() {
+  struct Entry {
+    size_t code;
+    int byte;
+  };
+  constexpr double kLowerUnit = 0.01234276, kUpperUnit = 0.005125034;
+  const Entry lower[] = {{0, -81}, {1, -56}, {6, -7}, {7, 0}, {9, 13}, {13, 46}, {14, 59}, {15, 81}};
+  const Entry upper[] = {{8, 18}, {4, -53}, {2, -100}, {11, 66}, {10, 48}, {3, -77}, {5, -36}, {12, 86}};
+  std::vector<double> numbers(16);
+  for (size_t i = 0; i < 8; ++i) {
+    numbers[lower[i].code] = kLowerUnit * lower[i].byte - (upper[i].byte < 0 ? kUpperUnit : 0);
+    numbers[upper[i].code] = kUpperUnit * upper[i].byte - (lower[i].byte < 0 ? kLowerUnit : 0);
+  }
+  return numbers;
+}
 // Returns the values of fp4 by code, in twelfths.
 inline std::vector<double> float4() {
   std::vector<double> book = {0, 0.0625, 8, 12, 4, 6, 2, 3};
@@ -95,8 +112,7 @@ inline double nearest(const CodedForm& form, double x) {
                                                             : form.book[i] < form.book[best];
     if (off < least || (off == least && preferred)) best = i;
   }
-  const double value = form.book[best];
-  return form.halves ? double{sdk::half_to_float(sdk::float_to_half(static_cast<float>(value)))} : value;
+  return form.multiplied.empty() ? form.book[best] : form.multiplied[best];
 }
 inline void hold_in_book(const CodedForm& form, float* w, size_t k) {
   const double largest = *std::max_element(form.book.begin(), form.book.end(), [](double a, double b) {

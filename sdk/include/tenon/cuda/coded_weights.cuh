@@ -276,38 +276,95 @@ struct BookOfE4m3 : BookWords {
   }
 };
 
-// Numbers of other books are rounded to fp16. Each byte of a word has two codes of a register of an A fragment: k 0 and
-// 1, 4 and 5, 2 and 3, 6 and 7. The first two of four k-steps look bytes up in a table in shared memory, of which
-// sixteen copies lie side by side, one for two lanes, so that few lanes wait for each other; the other two permute
-// bytes, so that shared memory and arithmetic have as much to do. Quartets need permutations alone.
+// A permutation of bytes looks up four codes in a table of eight bytes. Of a code whose fourth bit is set it repeats the
+// sign of the byte that the other three bits choose: 0 or -1. So two tables tell 16 numbers apart, one of them asked with
+// the fourth bits turned round. A place is a code as it is stored. The number of place i < 8 is lower_unit * lower[i],
+// less upper_unit if upper[i] is negative; that of place i + 8 is upper_unit * upper[i], less lower_unit if lower[i] is.
+//
+// A book may say which code is at each place (four bits each, the first place lowest), what the units are, and by how
+// much its numbers may be off: kPlaces, kLowerUnit, kUpperUnit, kMostOff. Else every code is at its own place, and both
+// units are the greatest power of two, 1 at most, of which all numbers are multiples.
 template <class Book>
-struct BookOfHalves : BookWords {
-  static constexpr uint32_t kCopies = 16, kTableBytes = 256 * kCopies * 4;
-  static constexpr float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
+class BookTables {
+ public:
+  static constexpr bool kPlaced = requires { Book::kPlaces; };
+  static constexpr uint32_t code_at(uint32_t place) {
+    if constexpr (kPlaced) {
+      return static_cast<uint32_t>(Book::kPlaces >> 4 * place & 15);
+    } else {
+      return place;
+    }
+  }
+  static constexpr uint32_t place_of(uint32_t code) {
+    uint32_t place = 0;
+    while (code_at(place) != code) ++place;
+    return place;
+  }
 
-  // Returns the greatest power of two, 1 at most, of which all numbers are multiples; 0 if such multiples take more
-  // than two bytes.
-  static constexpr float quartet_unit() {
+  bool found = true;  // the tables have all numbers
+  float lower_unit, upper_unit;
+  uint64_t lower = 0, upper = 0;  // a byte each, the first one lowest
+
+  constexpr BookTables() : lower_unit(greatest_unit()), upper_unit(lower_unit) {
+    if constexpr (kPlaced) {
+      lower_unit = Book::kLowerUnit;
+      upper_unit = Book::kUpperUnit;
+    }
+    for (uint32_t i = 0; i < 8; ++i) found = found && add(i);
+  }
+
+ private:
+  static constexpr float most_off() {
+    if constexpr (kPlaced) return Book::kMostOff;
+    return 0;
+  }
+  // Returns 0 if there is none.
+  static constexpr float greatest_unit() {
     for (float unit = 1; unit > 1e-9F; unit /= 2) {
       bool whole = true;
       for (uint32_t code = 0; code < 16; ++code) {
-        const float multiple = value(code) / unit;
-        if (multiple < -32768 || multiple > 32767) return 0;
-        whole = whole && static_cast<float>(static_cast<int>(multiple)) == multiple;
+        whole = whole && unit * nearest_byte(Book::value(code) / unit) == Book::value(code);
       }
       if (whole) return unit;
     }
     return 0;
   }
-  static constexpr bool takes_two_bytes() {
-    for (uint32_t code = 0; code < 16; ++code) {
-      if (value(code) < -128 * kQuartetUnit || value(code) > 127 * kQuartetUnit) return true;
+  static constexpr int nearest_byte(float x) {
+    if (x < -128 || x > 127) return x < 0 ? -128 : 127;
+    return static_cast<int>(x < 0 ? x - 0.5F : x + 0.5F);
+  }
+  // Adds the bytes of places i and i + 8, once it is known which of the two are negative.
+  constexpr bool add(uint32_t i) {
+    const float low = Book::value(code_at(i)), up = Book::value(code_at(i + 8));
+    for (uint32_t negative = 0; negative < 4 && lower_unit != 0; ++negative) {
+      const uint32_t below = negative % 2, above = negative / 2;
+      const float less_low = above != 0 ? upper_unit : 0, less_up = below != 0 ? lower_unit : 0;
+      const int l = nearest_byte((low + less_low) / lower_unit), u = nearest_byte((up + less_up) / upper_unit);
+      if ((l < 0) != (below != 0) || (u < 0) != (above != 0)) continue;
+      if (!near(lower_unit * l - less_low, low) || !near(upper_unit * u - less_up, up)) continue;
+      lower |= (static_cast<uint64_t>(l) & 255) << 8 * i;
+      upper |= (static_cast<uint64_t>(u) & 255) << 8 * i;
+      return true;
     }
     return false;
   }
-  static constexpr float kQuartetUnit = quartet_unit();
-  static constexpr uint32_t kNumberBytes = takes_two_bytes() ? 2 : 1;
-  static constexpr bool takes_quartets() { return kQuartetUnit != 0 && are_exact(0) && are_exact(kNumberBytes - 1); }
+  static constexpr bool near(float number, float wanted) {
+    return number - wanted <= most_off() && wanted - number <= most_off();
+  }
+};
+
+// Numbers of other books are rounded to fp16. Each byte of a word has two places of a register of an A fragment: k 0 and
+// 1, 4 and 5, 2 and 3, 6 and 7. Bytes are looked up in a table in shared memory, of which copies lie side by side. With
+// one for every lane nobody waits, and all is looked up there. Where these leave too little shared memory there is one
+// for two lanes, and of four k-steps two permute bytes, so that shared memory and arithmetic have as much to do. Quartets
+// need permutations alone, a look-up in each of the BookTables.
+template <class Book, uint32_t kCopies = 16>
+struct BookOfHalves : BookWords {
+  using OfTiles = BookOfHalves<Book, 32>;
+  static constexpr uint32_t kTableBytes = 256 * kCopies * 4, kTableSteps = kCopies == 32 ? 4 : 2;
+  static constexpr float value(uint32_t q) { return sdk::half_to_float(sdk::float_to_half(Book::value(q))); }
+  static constexpr bool takes_quartets() { return BookTables<Book>().found; }
+  static constexpr float kLowerUnit = BookTables<Book>().lower_unit, kUpperUnit = BookTables<Book>().upper_unit;
 
   // All threads of a block call it, and then wait for each other.
   static __device__ void make_table() {
@@ -323,29 +380,31 @@ struct BookOfHalves : BookWords {
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t word = words_[step / 2][i % 2], second = step % 2, last = i / 2;
-      a[i] = step < 2 ? load_shared_4(__byte_perm(word, 0, kByte + 2 * last + second) * kEntry + own)
-                      : pairs(word, last, second);
+      a[i] = step < kTableSteps ? load_shared_4(__byte_perm(word, 0, kByte + 2 * last + second) * kEntry + own)
+                                : pairs(word, last, second);
     }
   }
-  template <uint32_t kByte, uint32_t kUpper>
+  template <bool kUpper>
   __device__ __forceinline__ void quartets(Quartet which, uint32_t (&a)[4]) const {
-    constexpr Tables kTables = tables_of(kByte);
-    constexpr uint64_t kTable = kUpper != 0 ? kTables.upper : kTables.lower;
+    constexpr BookTables<Book> kTables;
+    constexpr uint64_t kTable = kUpper ? kTables.upper : kTables.lower;
     constexpr auto kFirstFour = static_cast<uint32_t>(kTable), kLastFour = static_cast<uint32_t>(kTable >> 32);
 #pragma unroll
     for (uint32_t i = 0; i < 4; ++i) {
-      const uint32_t word = words_[i / 2][i % 2], codes = kUpper != 0 ? word ^ 0x88888888 : word;
-      a[i] = permuted_bytes(kFirstFour + unknown_zero(), kLastFour, which == Quartet::kLast ? codes >> 16 : codes);
+      const uint32_t word = words_[i / 2][i % 2], four = which == Quartet::kLast ? word >> 16 : word;
+      a[i] = permuted_bytes(kFirstFour + unknown_zero(), kLastFour, kUpper ? four ^ 0x8888 : four);
     }
   }
 
   static __device__ void unpack(const uint8_t* from, uint32_t block, uint32_t lane, uint32_t (&q)[2][8]) {
     const auto* words = reinterpret_cast<const uint32_t*>(from + 16 * lane + 8 * block);
-    for (uint32_t i = 0; i < 16; ++i) q[i / 8][i % 8] = words[i / 8] >> first_bit(i % 8) & 15;
+    for (uint32_t i = 0; i < 16; ++i) {
+      q[i / 8][i % 8] = BookTables<Book>::code_at(words[i / 8] >> first_bit(i % 8) & 15);
+    }
   }
   static __device__ void put(uint8_t* to, uint32_t row, uint32_t k, const uint32_t (&q)[8]) {
     uint32_t word = 0;
-    for (uint32_t i = 0; i < 8; ++i) word |= (q[i] & 15) << first_bit(i);
+    for (uint32_t i = 0; i < 8; ++i) word |= BookTables<Book>::place_of(q[i] & 15) << first_bit(i);
     *reinterpret_cast<uint32_t*>(to + lane_offset(row, k) + k / 32 * 8 + row / 8 * 4) = word;
   }
 
@@ -353,50 +412,17 @@ struct BookOfHalves : BookWords {
   // Returns the first bit in its word of the i-th of 8 k.
   static __device__ uint32_t first_bit(uint32_t i) { return i % 2 * 4 + i / 4 * 8 + i / 2 % 2 * 16; }
 
-  // These are the n-th bytes of the 16 numbers as halves, four a word.
+  // These are the n-th bytes of the 16 places' numbers as halves, four a word.
   struct BytesOfHalves {
     uint32_t bytes[4];
   };
   static constexpr __host__ __device__ BytesOfHalves bytes_of_halves(uint32_t n) {
     BytesOfHalves all{};
-    for (uint32_t code = 0; code < 16; ++code) {
-      all.bytes[code / 4] |= (sdk::float_to_half(Book::value(code)) >> 8 * n & 255U) << code % 4 * 8;
+    for (uint32_t place = 0; place < 16; ++place) {
+      const uint32_t half = sdk::float_to_half(Book::value(BookTables<Book>::code_at(place)));
+      all.bytes[place / 4] |= (half >> 8 * n & 255U) << place % 4 * 8;
     }
     return all;
-  }
-  // `lower` has the bytes of codes 0 to 7, and `upper` has those of codes 8 to 15, from the lowest byte on. A permutation
-  // finds 0 for a code that a table has not, or -1 if the table's byte for the same lower three bits is negative. Where
-  // it is, the other table's byte is one more.
-  struct Tables {
-    uint64_t lower, upper;
-  };
-  static constexpr __host__ __device__ Tables tables_of(uint32_t byte) {
-    Tables all{};
-    for (uint32_t i = 0; i < 8; ++i) {
-      const int lower = signed_byte(i, byte), upper = signed_byte(i + 8, byte);
-      const int to_upper = lower < (upper < 0 ? -1 : 0) ? 1 : 0, to_lower = upper + to_upper < 0 ? 1 : 0;
-      all.lower |= (static_cast<uint64_t>(lower + to_lower) & 255) << 8 * i;
-      all.upper |= (static_cast<uint64_t>(upper + to_upper) & 255) << 8 * i;
-    }
-    return all;
-  }
-  // A number in units is its byte 0 and, if there are two, 256 times its byte 1; both are signed.
-  static constexpr __host__ __device__ int signed_byte(uint32_t code, uint32_t byte) {
-    const int number = static_cast<int>(value(code) / kQuartetUnit), low = ((number + 128) & 255) - 128;
-    if (kNumberBytes == 1) return number;
-    return byte == 0 ? low : (number - low) / 256;
-  }
-  // Says whether the tables give each code its byte.
-  static constexpr bool are_exact(uint32_t byte) {
-    const Tables tables = tables_of(byte);
-    const auto looked_up = [](uint64_t table, uint32_t code) {
-      const int found = static_cast<int8_t>(table >> code % 8 * 8 & 255);
-      return code < 8 ? found : std::min(std::max(found, -1), 0);
-    };
-    for (uint32_t code = 0; code < 16; ++code) {
-      if (looked_up(tables.lower, code) + looked_up(tables.upper, code ^ 8) != signed_byte(code, byte)) return false;
-    }
-    return true;
   }
   // These are the first four codes of a word, or the last four. A permutation of bytes looks up four codes of 3 bits,
   // and bit 3 chooses between two of them.
@@ -429,7 +455,8 @@ struct BookOfHalves : BookWords {
 };
 
 template <class Book>
-using BookWeights = std::conditional_t<is_book_of_e4m3<Book>(), BookOfE4m3<Book>, BookOfHalves<Book>>;
+using BookWeights =
+    std::conditional_t<is_book_of_e4m3<Book>() && !BookTables<Book>::kPlaced, BookOfE4m3<Book>, BookOfHalves<Book>>;
 
 static_assert(GroupWeights<FiveBits<0>> && GroupWeights<E4m3Weights> &&
               GroupWeights<SixBitFloats<sdk::SmallFloat<3, 2>>>);

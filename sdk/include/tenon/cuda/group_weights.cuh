@@ -56,16 +56,15 @@ concept QuartetWeights = GroupWeights<W> && W::kIntegers && requires(const W& lo
   loaded.quartets(which, a);
 };
 
-// Codes that choose out of 16 numbers can be multiplied so, too, if the numbers are multiples of kQuartetUnit that fit
-// into one signed byte or two (kNumberBytes), of which byte 1 counts 256 times. A number's byte is the sum of those of
-// two fragments: quartets<byte, 0>(which, a) looks up codes 0 to 7, quartets<byte, 1>() codes 8 to 15. The first quartet
-// is k 0, 1, 4 and 5, the last one k 2, 3, 6 and 7; registers are in the order of QuartetWeights.
+// Codes that choose out of 16 numbers can be multiplied so, too. A number is the sum of kLowerUnit times a byte that
+// quartets<false>(which, a) finds and kUpperUnit times one of quartets<true>(). The first quartet is k 0, 1, 4 and 5, the
+// last one k 2, 3, 6 and 7; registers are in the order of QuartetWeights.
 template <class W>
 concept BookQuartets = GroupWeights<W> && requires(const W& loaded, Quartet which, uint32_t (&a)[4]) {
-  requires W::kNumberBytes == 1 || W::kNumberBytes == 2;
   requires W::takes_quartets();
-  { W::kQuartetUnit } -> std::convertible_to<float>;
-  loaded.template quartets<W::kNumberBytes - 1, 1>(which, a);
+  { W::kLowerUnit } -> std::convertible_to<float>;
+  { W::kUpperUnit } -> std::convertible_to<float>;
+  loaded.template quartets<true>(which, a);
 };
 
 // Layouts of integers have this.

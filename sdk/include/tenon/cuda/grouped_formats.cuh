@@ -8,7 +8,7 @@
 //
 // One row of x as digits (formats.cuh) is multiplied by quartets in integers: a column has the sums of one digit, which
 // are finite floats and are scaled as others are; the digits meet in partial(). Each step of 32 k unpacks half as much
-// as one of halves, unless numbers have two bytes.
+// as one of halves.
 //
 // One row of x leaves six of the eight columns of B empty. Where groups are short enough, but of 8, two of them lie
 // side by side in columns of their own (kSpread), so that one scaling serves both.
@@ -165,39 +165,39 @@ struct GroupedFormat {
   };
   template <BookQuartets W>
   struct DigitSums<W> {
-    static constexpr float kUnit = W::kQuartetUnit;
-    int of_byte[W::kNumberBytes][4];
+    static constexpr float kUnit = W::kUpperUnit;
+    static constexpr uint32_t kUnits = W::kLowerUnit == W::kUpperUnit ? 1 : 2;
+    int of_unit[kUnits][4];  // the upper one, and the lower one if it is another
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
-      for (auto& sums : of_byte) {
+      for (auto& sums : of_unit) {
 #pragma unroll
         for (int& sum : sums) sum = kFloatZero;
       }
     }
-    // Products of one byte and tile wait for each other, so all bytes of all tiles take turns.
+    // Products of one unit and tile wait for each other, so all take turns.
     template <int kPresent>
     static __device__ __forceinline__ void add(DigitSums (&of)[kPresent], const W (&weights)[kPresent],
                                                const uint4& digits) {
-      add<0, 0>(of, weights, Quartet::kFirst, digits.x, digits.y);
-      add<0, 1>(of, weights, Quartet::kFirst, digits.x, digits.y);
-      add<0, 0>(of, weights, Quartet::kLast, digits.z, digits.w);
-      add<0, 1>(of, weights, Quartet::kLast, digits.z, digits.w);
+      add<false>(of, weights, Quartet::kFirst, digits.x, digits.y);
+      add<true>(of, weights, Quartet::kFirst, digits.x, digits.y);
+      add<false>(of, weights, Quartet::kLast, digits.z, digits.w);
+      add<true>(of, weights, Quartet::kLast, digits.z, digits.w);
     }
-    template <uint32_t kByte, uint32_t kUpper, int kPresent>
+    template <bool kUpper, int kPresent>
     static __device__ __forceinline__ void add(DigitSums (&of)[kPresent], const W (&weights)[kPresent], Quartet which,
                                                uint32_t b0, uint32_t b1) {
 #pragma unroll
       for (int t = 0; t < kPresent; ++t) {
         uint32_t a[4];
-        weights[t].template quartets<kByte, kUpper>(which, a);
-        mma_bytes<true>(of[t].of_byte[kByte], a, b0, b1);
+        weights[t].template quartets<kUpper>(which, a);
+        mma_bytes<true>(of[t].of_unit[kUpper ? 0 : kUnits - 1], a, b0, b1);
       }
-      if constexpr (kByte + 1 < W::kNumberBytes) add<kByte + 1, kUpper>(of, weights, which, b0, b1);
     }
     __device__ __forceinline__ float operator[](uint32_t i) const {
-      const float sum = float_of_sum(of_byte[W::kNumberBytes - 1][i]);
-      return W::kNumberBytes == 2 ? fmaf(sum, 256, float_of_sum(of_byte[0][i])) : sum;
+      const float sum = float_of_sum(of_unit[0][i]);
+      return kUnits == 2 ? fmaf(float_of_sum(of_unit[kUnits - 1][i]), W::kLowerUnit / W::kUpperUnit, sum) : sum;
     }
   };
   static __device__ __forceinline__ void scale_digits(float (&acc)[4], const DigitSums<Weights>& c, float sum,

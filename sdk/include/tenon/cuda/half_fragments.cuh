@@ -16,6 +16,19 @@ namespace tenon::cuda {
 template <PackedFormat F>
 inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
+// Products by tiles have memory for larger tables than others: a format may be another one there, which lies alike.
+template <class F>
+struct TilesForm {
+  using Type = F;
+};
+template <GroupWeights Weights, GroupScales ScalesOf, uint32_t Group, uint32_t Blocks>
+  requires requires { typename Weights::OfTiles; }
+struct TilesForm<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
+  using Type = GroupedFormat<typename Weights::OfTiles, ScalesOf, Group, Blocks>;
+};
+template <PackedFormat F>
+using FormOfTiles = typename TilesForm<F>::Type;
+
 // HalfFragments<F>::load(segment, bundle, a) fills a[k-step] with an A fragment, from bundle number `bundle` (64 k) of
 // a stage that begins at the address `segment` in shared memory. A format that is kStaggered has weights k % 4 in {2,
 // 3} 16 times too large, and x there 16 times too small.

@@ -402,16 +402,17 @@ class TileGemm {
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, BlockSize, const Launch& launch) {
     with_rows(a, [&]<int N>() {
       const TileGemmPointers all{p, launch.scratch<float4>(), launch.zeroed<uint32_t>()};
+      using Form = FormOfTiles<F>;
       const auto kernel = [&] {
         if constexpr (detail::has_teams(N)) {
-          if (teams(a) != 0) return &tile_gemm_kernel<F, N, true>;
+          if (teams(a) != 0) return &tile_gemm_kernel<Form, N, true>;
         }
-        return &tile_gemm_kernel<F, N, false>;
+        return &tile_gemm_kernel<Form, N, false>;
       }();
       launch(kernel,
              {.blocks = {grid(a)},
               .threads = {detail::TileGemmShape<N>::kThreads},
-              .shared_bytes = detail::TileGemmLayout<F, N>::kBytes,
+              .shared_bytes = detail::TileGemmLayout<Form, N>::kBytes,
               .cluster = {detail::kClusterBlocks}},
              a, all, bands(a));
     });
