@@ -33,8 +33,8 @@ void PrintTo(const Case& c, std::ostream* out) {
 // Rounding may cost this share of a product's magnitude. On a CPU x may become 16 bits: a number of it is off by 1.5e-5
 // of the largest of 32, and of NVFP4's random scales one may outweigh all others, so that 16 numbers, which may be
 // small, are all that counts. published_int16_test.cc holds products to x as it is rounded. On a GPU a few rows are
-// multiplied exactly but for x, which is two halves, and the sixteen numbers of nf4 and fp4, which are rounded to fp16 or,
-// of nf4 for a row alone, off by up to 4.75e-4; of many rows all is rounded to fp16.
+// multiplied exactly but for x, which is two halves, and the sixteen numbers of nf4 and fp4, which are rounded to fp16. A
+// row alone multiplies numbers of nf4 that are off by up to 4.75e-4. Products of many rows round all to fp16.
 // Products of rows of x in int8 are exact integers everywhere.
 double tolerance(const Case& c, const StepCase& step) {
   if (c.form.x_in_int8) return 1e-6;

@@ -27,14 +27,18 @@ inline float as_bf16(float f) {
 inline bool is_coded(const Setting& s) {
   return s.name == "nf4" || s.name == "fp4" || s.name == "fp6" || s.name == "fp8" || s.name == "uintx";
 }
-// Products on a GPU have a book's numbers as halves; one row alone has those of nf4 by tables.
+// Says whether one row, in a pipeline that has no step of several, is multiplied by other numbers than several rows are.
+inline bool differs_alone(const Setting& s) {
+  return s.name == "nf4";
+}
+// Returns the numbers that products on a GPU multiply in the place of a book's: halves, or bytes of tables.
 inline std::vector<double> multiplied(const Setting& s, const std::vector<double>& book, bool alone) {
-  if (alone && s.name == "nf4") return normal_float4_of_tables();
+  if (alone && differs_alone(s)) return normal_float4_of_tables();
   std::vector<double> halves;
   for (const double v : book) halves.push_back(double{sdk::half_to_float(sdk::float_to_half(static_cast<float>(v)))});
   return halves;
 }
-// Makes of a row what the scheme is to make of it. alone: for products of one row in a pipeline that has no step of several.
+// Makes of a row what the scheme is to make of it; if `alone`, what one row multiplies that differs_alone().
 inline void quantize(const Setting& s, float* w, int64_t k, bool alone = false) {
   if (s.name == "int8wo") {
     hold_as_int8(w, static_cast<size_t>(k));
@@ -117,11 +121,11 @@ class Site {
     check(t.footprint(scheme_.self(), site_, &footprint_, &why_), text_);
     for (const int64_t r : shape.rows) columns_ += r;
     load();
-    alone_ = weights_;
+    if (differs_alone(setting)) alone_ = weights_;
     for (int64_t r = 0; r < columns_; ++r) {
       const auto at = static_cast<size_t>(r * shape_.k);
       quantize(setting, &weights_[at], shape_.k);
-      quantize(setting, &alone_[at], shape_.k, true);
+      if (!alone_.empty()) quantize(setting, &alone_[at], shape_.k, true);
     }
   }
   ~Site() {
@@ -241,7 +245,8 @@ class Site {
   }
 
   // Computes a row of y in float64, and in `size` how far it may be off for a relative error of 1 of a sum of |w x|, or
-  // of the products that it is the difference of, where weights are integers less a zero point. alone: see quantize().
+  // of the products that it is the difference of, where weights are integers less a zero point. If `alone`, x
+  // meets the weights that a row alone multiplies.
   void exact(int64_t row, std::vector<double>& y, std::vector<double>& size, bool alone = false) const {
     const std::vector<float> source = x(row), norm_weight = norm(), b = bias(), add = addend(row + 1);
     std::vector<double> in(source.begin(), source.end());
@@ -255,7 +260,7 @@ class Site {
     size = y;
     for (int64_t c = 0; c < columns_; ++c) {
       const auto at = static_cast<size_t>(c);
-      const float* w = alone ? &alone_[static_cast<size_t>(c * shape_.k)] : weights(c);
+      const float* w = alone && !alone_.empty() ? &alone_[static_cast<size_t>(c * shape_.k)] : weights(c);
       const double least = setting_.name == "uintx" ? double{coded_detail::magnitude(w, in.size())} : 0;
       for (size_t i = 0; i < in.size(); ++i) {
         y[at] += in[i] * double{w[i]};
@@ -366,11 +371,11 @@ class Site {
   tenon_footprint footprint_ = sdk::abi_struct<tenon_footprint>();
   void* site_ = nullptr;
   int64_t columns_ = 0;
-  std::vector<float> weights_, alone_;
+  std::vector<float> weights_, alone_;  // alone_: what a row alone multiplies, if that differs
   std::vector<void*> stores_;
 };
 
-// Compares the rows of y with float64. alone: see quantize().
+// Compares the rows of y with float64. If `alone`, y is of a row in a pipeline that has no step of several.
 inline void expect_close(const Site& site, const std::vector<float>& y, int64_t rows, double tolerance,
                          bool alone = false) {
   std::vector<double> want, size;

@@ -408,7 +408,7 @@ TEST_F(Experts, AreNamedWhereTheirTensorsAreDamaged) {
       [&] { Engine::open({.config = model.path(), .set = set, .plugin_dirs = {plugins()}})->load(); });
 }
 
-// What a weight spoils is told by its tensor, and not by what came of it, whether the scheme takes the tensor or not.
+// The error names the tensor that has the weight, and not what came of it, whether the scheme takes the tensor or not.
 TEST_F(Experts, AreNamedWhereWeightsAreNotFiniteInACalibration) {
   int number = 0;
   const auto expect_named = [&](const std::string& scheme, const std::string& tensor,

@@ -16,7 +16,8 @@ namespace tenon::cuda {
 template <PackedFormat F>
 inline constexpr uint32_t kStageK = F::kSegmentK < 128 ? 128 : F::kSegmentK;
 
-// Products by tiles have memory for larger tables than others: a format may be another one there, which lies alike.
+// Products by tiles have memory for larger tables than others. Weights may have a form for them, OfTiles, which lies in
+// segments as they do; the format is that of OfTiles there.
 template <class F>
 struct TilesForm {
   using Type = F;
