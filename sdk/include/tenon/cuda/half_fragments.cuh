@@ -77,22 +77,31 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
     bundle %= F::kBundles;
     Weights weights;
     weights.load(segment + Weights::kBytes * bundle);
-    __half2 scale[2], offset[2];  // by rows g and g + 8; the offset is a zero point where there are such
+    __half2 scale[2], offset[2], late_offset[2];  // by rows g and g + 8; see scaled_integers()
 #pragma unroll
     for (uint32_t step = 0; step < 4; ++step) {
       if (step == 0 || (step == 2 && Group < 64)) {
         const uint32_t k = 64 * bundle + 16 * step + (Group < 32 ? 8 * (lane_id() % 4) : 0);
         const auto words = ScalesOf::load(SharedBytes{segment + F::kScales}, k / Group, lane_id() / 4);
-#pragma unroll
-        for (uint32_t row = 0; row < 2; ++row) {
-          scale[row] = __float2half2_rn(ScalesOf::scale(words, row) * kUnit);
-          offset[row] = __float2half2_rn(offset_of(words, row));
-        }
+        const HalfScalePairs of_rows = halves_of(words);
+        scale[0] = __low2half2(of_rows.scale);
+        scale[1] = __high2half2(of_rows.scale);
+        const __half2 own = kZeroPoints ? __hadd2(of_rows.offset, __float2half2_rn(thousand(1))) : of_rows.offset;
+        offset[0] = __low2half2(own);
+        offset[1] = __high2half2(own);
+        const __half2 late = kZeroPoints
+                                 ? __hfma2(of_rows.offset, __float2half2_rn(kUp), __float2half2_rn(thousand(kUp)))
+                                 : __hmul2(of_rows.offset, __float2half2_rn(kUp));
+        late_offset[0] = __low2half2(late);
+        late_offset[1] = __high2half2(late);
       }
       if constexpr (Weights::kIntegers) {
         weights.template fragments<detail::kThousand>(step, a[step]);
 #pragma unroll
-        for (uint32_t i = 0; i < 4; ++i) a[step][i] = scaled_integers(a[step][i], i >= 2, scale[i % 2], offset[i % 2]);
+        for (uint32_t i = 0; i < 4; ++i) {
+          const bool late = i >= 2;
+          a[step][i] = scaled_integers(a[step][i], late, scale[i % 2], (late ? late_offset : offset)[i % 2]);
+        }
       } else {
         weights.template fragments<0>(step, a[step]);
 #pragma unroll
@@ -104,26 +113,30 @@ struct HalfFragments<GroupedFormat<Weights, ScalesOf, Group, Blocks>> {
   }
 
  private:
-  static constexpr float kUnit = Weights::kIntegers ? 1 : Weights::kUnit;
+  static constexpr float kUnit = Weights::kIntegers ? 1 : Weights::kUnit, kUp = Weights::kStaggered ? 16 : 1;
   static constexpr bool kZeroPoints = requires(const typename ScalesOf::Words& words) { ScalesOf::zero(words, 0U); };
 
+  // A half with an integer times `up` in its lower bits is this much more than `up` times the integer less its bias.
+  static constexpr float thousand(float up) { return 1024 + up * Weights::kBias; }
+  static __device__ __forceinline__ HalfScalePairs halves_of(const typename ScalesOf::Words& words) {
+    if constexpr (MakesHalves<ScalesOf> && kUnit == 1) {
+      return ScalesOf::halves(words);
+    } else {
+      return {__floats2half2_rn(ScalesOf::scale(words, 0) * kUnit, ScalesOf::scale(words, 1) * kUnit),
+              __floats2half2_rn(offset_of(words, 0), offset_of(words, 1))};
+    }
+  }
   static __device__ __forceinline__ float offset_of(const typename ScalesOf::Words& words, uint32_t row) {
     if constexpr (kZeroPoints) return ScalesOf::zero(words, row);
     return ScalesOf::offset(words, row);
   }
-  // `bits` are two halves of 1024 and an integer; `late` ones are 16 times too large in a staggered format.
+  // `bits` are two halves of 1024 and an integer; `late` ones are kUp times too large. The offset is kUp times too large
+  // as well then; of a zero point it is what is taken off the bits, so that the difference of integers is exact.
   static __device__ __forceinline__ uint32_t scaled_integers(uint32_t bits, bool late, __half2 scale, __half2 offset) {
-    constexpr float kUp = Weights::kStaggered ? 16 : 1;
-    const float up = late ? kUp : 1;
-    const __half2 q = __hsub2(detail::as_halves(bits), __float2half2_rn(1024 + up * Weights::kBias));
-    if constexpr (kZeroPoints) {  // the difference of integers is exact
-      return detail::as_bits(__hmul2(__hfma2(offset, __float2half2_rn(-up), q), scale));
-    } else if constexpr (ScalesOf::kOffsets) {
-      const __half2 z = up == 1 ? offset : __hmul2(offset, __float2half2_rn(up));
-      return detail::as_bits(__hfma2(q, scale, z));
-    } else {
-      return detail::as_bits(__hmul2(q, scale));
-    }
+    if constexpr (kZeroPoints) return detail::as_bits(__hmul2(__hsub2(detail::as_halves(bits), offset), scale));
+    const __half2 q = __hsub2(detail::as_halves(bits), __float2half2_rn(thousand(late ? kUp : 1)));
+    if constexpr (ScalesOf::kOffsets) return detail::as_bits(__hfma2(q, scale, offset));
+    return detail::as_bits(__hmul2(q, scale));
   }
 };
 
