@@ -219,6 +219,7 @@ class Chain {
     const Launch launch(&raw);
     if constexpr (!std::is_void_v<typename F::Half>) {
       if (a.rows >= kTileGemmSince && !b_.options.unpaired) {
+        a.own_panels = TileGemm<F>::has_own_panels(a) ? 1 : 0;
         TileGemm<F>::prepare(a, p, launch);
         return TileGemm<F>::multiply(a, p, BlockSize::kSmall, launch);
       }

@@ -20,9 +20,9 @@ int64_t columns_of(const tenon_tensor& t) {
   if (sdk::is_tiled(t)) {
     const int64_t all = sdk::tiled_columns(t);
     if (!sdk::is_normed(t)) return all;
-    constexpr int64_t kStep = sdk::kOctetOfSumsColumns;
-    int64_t columns = all / kStep * kStep;
-    while (columns + sdk::number_columns(columns) > all) columns -= kStep;
+    const int64_t rows = sdk::rows_of(t), step = sdk::octet_of_sums_columns(rows);
+    int64_t columns = all / step * step;
+    while (columns + sdk::number_columns(columns, rows) > all) columns -= step;
     return columns;
   }
   return t.format == TENON_F8E4M3 ? t.dim[1] - sdk::kScaleBytes : t.dim[1];
@@ -54,7 +54,8 @@ float LinkedValues::at(int64_t row, int64_t column) const {
   float value = element(at_octet(octet) * 8 + place);
   if (sdk::is_staggered(t_) && octet % 2 == 1) value *= 16;
   if (!sdk::is_normed(t_)) return value;
-  const int64_t unscaled = columns_ / 8 + columns_ / sdk::kOctetOfSumsColumns;  // it begins with 1 over the row's power
+  // This octet begins with 1 over the row's power.
+  const int64_t unscaled = columns_ / 8 + columns_ / sdk::octet_of_sums_columns(sdk::rows_of(t_));
   return value * read<float>(bytes_ + at_octet(unscaled) * 16);
 }
 

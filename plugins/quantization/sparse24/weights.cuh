@@ -7,8 +7,7 @@
 //   first 32 k, t = 2 and 3 those of the others, t = 0 and 2 of the first quads of the four lanes, t = 1 and 3 of the
 //   second ones
 //
-// Up to 8 rows, and more of sites of few tiles, go to sparse tensor cores, which read columns as they lie here and
-// leave the zeros out. Products of more rows multiply them: a byte permutation makes two registers of an A fragment out
+// Up to 16 rows go to sparse tensor cores, which read columns as they lie here and leave the zeros out. Products of more rows multiply them: a byte permutation makes two registers of an A fragment out
 // of a word that has both codes and an 8, by a selector out of a table of all columns in shared memory. The table's
 // sixteen words lie in banks of their own, so lanes do not wait for each other.
 //

@@ -68,25 +68,34 @@ TEST_P(TiledValues, OctetsHaveTwoOfEachEightColumns) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, TiledValues, testing::Values(16U, 48U, 128U, 192U, 256U, 768U));
 
-// The values are rows times 1/2. After them each row has its sums of squares, and 2.
+// The values are rows times 1/2. After them each row has its sums of squares, four for `octet` columns, and 2.
+void expect_numbers_after(int64_t rows, int64_t columns, int64_t octet) {
+  const tenon_tensor t =
+      sdk::linked_rows(TENON_BF16 | sdk::kTiled | sdk::kNormed, static_cast<uint32_t>(rows), columns);
+  EXPECT_TRUE(sdk::is_normed(t));
+  EXPECT_EQ(sdk::rows_of(t), rows);
+  const int64_t octets = t.dim[1];
+  const int64_t last = columns / 8 + columns / octet;  // the sums' octets end here
+  ASSERT_LT(last, octets);
+  std::vector<float> numbers(static_cast<size_t>(octets * rows * 4), NAN);
+  for (int64_t row = 0; row < rows; ++row) numbers[static_cast<size_t>((last * rows + row) * 4)] = 2;
+  std::vector<std::byte> bytes;
+  for (const float number : numbers) put(bytes, number);
+  const auto half = static_cast<uint16_t>(sdk::float_to_bf16(1.5F));
+  // This is row 5 of the last octet's first column.
+  std::memcpy(&bytes[static_cast<size_t>(((columns / 8 - 1) * rows + 5) * 16)], &half, 2);
+  const LinkedValues values(t, bytes.data());
+  EXPECT_EQ(values.columns(), columns);
+  EXPECT_EQ(values.at(5, columns - 32 + 6), 3);
+}
 TEST(LinkedValues, RowsBeforeANormHaveNumbersAfterThem) {
   for (const int64_t columns : {512, 1536, 4096, 16384}) {
-    const tenon_tensor t = sdk::linked_rows(TENON_BF16 | sdk::kTiled | sdk::kNormed, 16, columns);
-    EXPECT_TRUE(sdk::is_normed(t));
-    EXPECT_EQ(sdk::rows_of(t), 16);
-    const int64_t octets = t.dim[1];
-    const int64_t last = columns / 8 + columns / 512;  // the sums' octets end here
-    ASSERT_LT(last, octets);
-    std::vector<float> numbers(static_cast<size_t>(octets * 16 * 4), NAN);
-    for (int64_t row = 0; row < 16; ++row) numbers[static_cast<size_t>((last * 16 + row) * 4)] = 2;
-    std::vector<std::byte> bytes;
-    for (const float number : numbers) put(bytes, number);
-    const auto half = static_cast<uint16_t>(sdk::float_to_bf16(1.5F));
-    std::memcpy(&bytes[((columns / 8 - 1) * 16 + 5) * 16], &half, 2);  // the row 5 of the last octet's first column
-    const LinkedValues values(t, bytes.data());
-    EXPECT_EQ(values.columns(), columns);
-    EXPECT_EQ(values.at(5, columns - 32 + 6), 3);
+    SCOPED_TRACE(columns);
+    expect_numbers_after(16, columns, 256);
+    expect_numbers_after(32, columns, 512);
   }
+  expect_numbers_after(16, 768, 256);
+  EXPECT_FALSE(sdk::has_linked_rows(TENON_BF16 | sdk::kTiled | sdk::kNormed, 32, 768));
 }
 
 TEST(LinkedValues, CodesHaveTheirRowsScaleAfterThem) {

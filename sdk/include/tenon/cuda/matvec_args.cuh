@@ -25,11 +25,13 @@ struct MatvecArgs {
   uint32_t experts;                           // the number of experts of a routed product; else 0
   uint32_t unpaired;                          // 1: x is unpaired (formats.cuh) from 5 rows on, else from 9 on
   uint32_t digits;  // 1: a single row of x is multiplied as digits where the format takes them
-  // These are about links between products (tenon/sdk/linked_rows.h). No kernel but tile_gemm.cuh reads them.
-  uint32_t x_tiled;   // 1: x is tiled, as the product before left it
-  uint32_t x_normed;  // 1: x is tiled, and the product before left it for the norm
-  Tiled y_tiled;      // y is left like this for the product after
-  Tiled normed;       // beside y, rows for the norm after it are left like this
+  // These are about links between products (tenon/sdk/linked_rows.h). No kernel but those of tile_gemm.cuh reads
+  // them.
+  uint32_t x_tiled;     // 1: x is tiled, as the product before left it
+  uint32_t x_normed;    // 1: x is tiled, and the product before left it for the norm
+  Tiled y_tiled;        // y is left like this for the product after
+  Tiled normed;         // beside y, rows for the norm after it are left like this
+  uint32_t own_panels;  // 1: each pair of blocks of tile_gemm.cuh has a panel of its own (cluster_gemm.cuh)
 };
 struct MatvecPointers {
   const uint8_t* weights;  // the packed store

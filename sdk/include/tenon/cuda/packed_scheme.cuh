@@ -2,7 +2,8 @@
 // PackingScheme lists what the scheme has to have. How a step is multiplied depends on its rows:
 //
 //   up to 8       by matvec.cuh
-//   up to 16      by matvec.cuh if the GPU is not Hopper or the site has few tiles and no links, else by tile_gemm.cuh
+//   up to 16      by matvec.cuh if the GPU is not Hopper, the weights are sparse, or the site has few tiles and no links,
+//                 else by tile_gemm.cuh
 //   up to 1024    by tile_gemm.cuh on Hopper; up to 128, of codes 256, where the site keeps plain weights, too
 //   otherwise     by plain weights (gemm.h), which the site keeps or which are unpacked into a temporary
 #pragma once
@@ -196,10 +197,11 @@ class PackedScheme : public sdk::Quantization<T> {
     if constexpr (std::is_void_v<typename F::Half>) return false;
     return TileGemm<F>::fits(TENON_PLUGIN_TARGETS, arch_);
   }
-  // If `linked`, the product takes x or leaves y as only tile_gemm.cuh does.
+  // If `linked`, the product takes x or leaves y as only tile_gemm.cuh does. That fills in the zeros of sparse weights.
   template <PackedFormat F>
   bool takes_tiles(const MatvecArgs& a, bool keeps_plain, bool linked) const {
-    return a.rows >= kTileGemmSince && prefers_tiles<F>(a.rows, keeps_plain) && (linked || !has_few_tiles(a)) &&
+    constexpr uint32_t kSince = kSparse<F> ? kMatvecRows + 1 : kTileGemmSince;
+    return a.rows >= kSince && prefers_tiles<F>(a.rows, keeps_plain) && (linked || !has_few_tiles(a)) &&
            a.experts == 0 && has_tiles<F>();
   }
   // Other activations than f32 are those that a product multiplies as they are, or those before a norm that it does;
@@ -322,6 +324,7 @@ class PackedScheme : public sdk::Quantization<T> {
     if constexpr (!std::is_void_v<typename F::Half>) {
       const bool linked = a.x_tiled != 0 || a.y_tiled != Tiled::kNo || a.normed != Tiled::kNo;
       if (takes_tiles<F>(a, site.keeps_plain, linked)) {
+        a.own_panels = TileGemm<F>::has_own_panels(a) ? 1 : 0;
         return emit_product<F, TileGemm<F>, &run_tiles<F>, &run_prepare_halves<F>>(site, a, operands, rec);
       }
     }

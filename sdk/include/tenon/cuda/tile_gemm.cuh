@@ -2,12 +2,12 @@
 // stored, and become halves in registers; x is one half a value, each row scaled by a power of two that keeps it in
 // range. RMSNorm comes before, and bias, SiLU-multiply and residual after.
 //
-// Blocks work in pairs, which are clusters. A pair multiplies panels of weights by all rows of x; each of its
-// blocks has half of a panel's tiles, and each of a block's warpgroups four of those. The panels' stages along K
-// (kStageK) are shared out evenly among the pairs, so a panel's may lie with several: the pair that has its first
-// stage finishes it. The others leave their sums in the op's scratch memory and say so in its flags; they have
-// them early, since a panel's later stages are the first that a pair multiplies. Sums are added in the pairs'
-// order, so equal launches give equal bits.
+// Blocks work in pairs, which are clusters. A pair multiplies panels of weights by all rows of x; each of its blocks has
+// half of a panel's tiles, and each of a block's warpgroups four of those. The panels' stages along K (kStageK) are
+// shared out evenly among the pairs, so a panel's may lie with several: the pair that has its first stage finishes it.
+// The others leave their sums in the op's scratch memory and say so in its flags; they have them early, since a panel's
+// later stages are the first that a pair multiplies. Sums are added in the pairs' order, so equal launches give equal
+// bits. Where rows and columns are few, pairs have panels of their own, and cluster_gemm.cuh multiplies.
 //
 // Where panels are few and rows many, one pair would finish long after the others. So there each panel has a team of
 // pairs, and each of these, once all have left their sums, finishes some of the rows.
@@ -27,8 +27,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "tenon/cuda/tile_gemm_finish.cuh"
-#include "tenon/cuda/warp.cuh"
+#include "tenon/cuda/cluster_gemm.cuh"
 
 namespace tenon::cuda {
 
@@ -43,23 +42,18 @@ namespace detail {
 
 inline constexpr uint32_t kGroupThreads = 128;
 
-// A warpgroup has these sums of a panel: 64 packed rows by N rows of x. A warp has 16 packed rows, a
-// lane rows g and g + 8 of them, g = lane / 4.
+// What a pair has of a panel's sums is added up with what other pairs have, and finished, here.
 template <PackedFormat F, int N>
-class PanelSums {
+class PanelSums : PanelTurns<TileGemmBlock<F, N>> {
+  using Turns = PanelTurns<TileGemmBlock<F, N>>;
+  using Turns::b_, Turns::sum_, Turns::warp_;
+
  public:
   using Block = TileGemmBlock<F, N>;
   using Shape = TileGemmShape<N>;
   __device__ __forceinline__ PanelSums(const Block& b, RowNumbers<N>& numbers)
-      : b_(b),
-        numbers_(b, numbers),
-        shared_(numbers),
-        warp_(warp_id()),
-        rows_before_(b.band * N),
-        x_empty_(b.of_x.empty(0).in_cluster(lane_id() % kClusterBlocks)),
-        x_described_(warpgroup::describe(b.base + Block::Layout::kX, kCoresOf8)) {
-    if constexpr (Shape::kRehearses) clear();
-  }
+      : Turns(b), numbers_(b, numbers), shared_(numbers), rows_before_(b.band * N) {}
+  using Turns::multiply;
 
   // It is called after the wait, when there are rows; before, finish() does nothing.
   __device__ __forceinline__ void begin() {
@@ -71,23 +65,6 @@ class PanelSums {
   __device__ __forceinline__ void find_numbers() const {
     numbers_.find(live_);
     named_sync(kSumBarrier, Shape::kMultiplying);
-  }
-  // Multiplies what the pair has of the panel that stage s is in; returns the stage after.
-  __device__ __forceinline__ uint32_t multiply(uint32_t s) {
-    const uint32_t end = min(b_.last, (s / b_.stages_of_panel + 1) * b_.stages_of_panel);
-    clear();
-    // The turns of kAtOnce stages are as many as there are sets of fragments, or a multiple.
-    constexpr uint32_t kAtOnce = 1 + Block::kTurns % 2;
-    for (; s + kAtOnce <= end; s += kAtOnce) {
-      multiply_stage<0>();
-      if constexpr (kAtOnce == 2) multiply_stage<1>();
-    }
-    if (s < end) multiply_stage<0>();
-    warpgroup::wait<0>();
-    warpgroup::hold(sum_);
-    release_x();
-    releases_ = false;
-    return end;
   }
 
   // Leaves the sums for the pair that finishes the panel.
@@ -146,11 +123,8 @@ class PanelSums {
   }
 
  private:
-  static constexpr uint32_t kSums = N / 2, kRowGroups = N / 8;  // a lane has so many sums; groups of eight rows
-  static constexpr uint32_t kCoresOf8 = 16 * N;                 // bytes
-  // Where both rings have as many stages, and a stage of x goes with each of weights, one walks round them.
-  static constexpr bool kOneCursor = Block::kTurns == 1 && Block::Layout::kWeightStages == Block::Layout::kXStages;
-  static constexpr uint32_t kTurnBundles = Shape::kTurnK / 64, kGathered = Block::Layout::kGathered;
+  static constexpr uint32_t kRowGroups = N / 8;  // groups of eight rows
+  static constexpr uint32_t kGathered = Block::Layout::kGathered;
 
   __device__ __forceinline__ float4* left_by(uint32_t block) const {
     return b_.p.sums + (size_t{block} * (kPanelTiles / 4) + warp_ / 4) * kRowGroups * kGroupThreads +
@@ -227,72 +201,9 @@ class PanelSums {
       }
     }
   }
-  __device__ __forceinline__ void clear() {
-#pragma unroll
-    for (float& v : sum_) v = 0;
-  }
-  __device__ __forceinline__ void release_x() const {
-    if (releases_) Barrier::arrive_in_cluster(x_empty_ + 8 * under_way_);
-  }
-
-  // Returns what the function of warpgroup.cuh does. A sum of 64 bits is one instruction, but with 65 to 128 rows ptxas
-  // spills registers for it.
-  static __device__ __forceinline__ uint64_t described_at(uint64_t described, uint32_t bytes) {
-    if constexpr (N <= 64 || Shape::kMovesRegisters) return warpgroup::described_at(described, bytes);
-    const uint32_t low = static_cast<uint32_t>(described) + (bytes >> 4);
-    return described & 0xffffffff00000000 | low;
-  }
-  // It stands after the products, which have taken the fragments. Before them, loads of the stage may be under way; an
-  // arrival would overtake these, and the copy engine would write over what they are to read.
-  __device__ __forceinline__ void release_weights() {
-    __syncwarp();
-    if (elect_lane()) b_.of_weights.empty(weights_.stage()).arrive();
-    weights_.advance();
-  }
-  // kFirst says which fragments the first turn gets.
-  template <uint32_t kFirst>
-  __device__ __forceinline__ void multiply_stage() {
-#pragma unroll
-    for (uint32_t turn = 0; turn < Block::kTurns; ++turn) multiply_turn(turn, fragments_[(kFirst + turn) % 2]);
-  }
-  // When this returns, the product of this turn is under way, and the one before it is done.
-  __device__ __forceinline__ void multiply_turn(uint32_t turn, uint32_t (&fragments)[kTurnBundles][4][4]) {
-    if (turn == 0) b_.of_weights.full(weights_.stage()).wait(weights_.parity());
-    const uint32_t weights = b_.base + weights_.stage() * Block::kWeightBytes + warp_ * kTileStageBytes<F>;
-#pragma unroll
-    for (uint32_t q = 0; q < kTurnBundles; ++q) HalfFragments<F>::load(weights, turn * kTurnBundles + q, fragments[q]);
-    const uint32_t stage = kOneCursor ? weights_.stage() : x_.stage();
-    const uint32_t parity = kOneCursor ? weights_.parity() : x_.parity();
-    const uint64_t x = described_at(x_described_, stage * Block::kXBytes);
-    b_.of_x.full(stage).wait(parity);
-#pragma unroll
-    for (uint32_t step = 0; step < 4 * kTurnBundles; ++step) warpgroup::hold(fragments[step / 4][step % 4]);
-    warpgroup::begin();
-#pragma unroll
-    for (uint32_t step = 0; step < 4 * kTurnBundles; ++step) {
-      warpgroup::multiply<typename F::Half>(sum_, fragments[step / 4][step % 4], described_at(x, 2 * step * kCoresOf8));
-    }
-    warpgroup::commit();
-    if (turn + 1 == Block::kTurns) release_weights();
-    warpgroup::wait<1>();
-    release_x();
-    under_way_ = stage;
-    releases_ = lane_id() < kClusterBlocks;
-    if constexpr (!kOneCursor) x_.advance();
-  }
-
-  const Block& b_;
-  const NumbersOfRows<F, N> numbers_;
+  const NumbersOfRows<Block> numbers_;
   RowNumbers<N>& shared_;
-  uint32_t warp_, rows_before_, live_ = 0;  // live_: live rows of the band
-  RingCursor<Block::Layout::kWeightStages> weights_;
-  RingCursor<Block::Layout::kXStages> x_;
-  uint32_t x_empty_;      // the lane arrives at this block's barriers in the cluster
-  uint64_t x_described_;  // the ring's first stage
-  float sum_[kSums];
-  uint32_t fragments_[2][kTurnBundles][4][4];  // they are for the product that is under way, and for the next one
-  uint32_t under_way_ = 0;                     // the stage of x that is read, and
-  bool releases_ = false;                      // true: there is one, and the lane says when it was read
+  uint32_t rows_before_, live_ = 0;  // live_: live rows of the band
 };
 
 }  // namespace detail
@@ -306,16 +217,19 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
   __shared__ detail::RowNumbers<N> numbers;
   trigger();
   make_table<F>();
-  const detail::TileGemmBlock<F, N> block(a, p, bands, kTeams, memory);  // waits for all threads of the pair
+  const detail::TileGemmBlock<F, N> block(a, p, bands, kTeams, memory);
   const uint32_t warp = warp_id();
   using Shape = detail::TileGemmShape<N>;
   if (warp >= detail::kPanelTiles) {
     if constexpr (Shape::kMovesRegisters) warpgroup::keep_registers<Shape::kKept>();
-    if (warp < Shape::kXFiller && elect_lane()) block.fill_weights(warp - detail::kPanelTiles);
+    if (warp < Shape::kXFiller && elect_lane()) detail::fill_weights(block, warp - detail::kPanelTiles);
+    __syncwarp();
+    this_cluster().wait();
     wait();
-    if (warp == Shape::kXFiller && elect_lane()) block.fill_x();
+    if (warp == Shape::kXFiller && elect_lane()) detail::fill_x(block);
   } else {
     if constexpr (Shape::kMovesRegisters) warpgroup::take_registers<Shape::kTaken>();
+    this_cluster().wait();
     detail::PanelSums<F, N> sums(block, numbers);
     uint32_t rehearses = Shape::kRehearses ? 1 : 0;
     if constexpr (!Shape::kRehearses) {
@@ -367,10 +281,19 @@ class TileGemm {
   static uint32_t prepared_classes(const MatvecArgs&) { return TENON_BLOCKS_WHOLE; }
   static uint64_t prepared_bytes(const MatvecArgs& a) { return halves(a).bytes(); }
   static uint64_t scratch_bytes(const MatvecArgs& a) {
+    if (a.own_panels != 0) return 0;
     return with_rows(a,
                      [&]<int N>() { return uint64_t{grid(a)} * N * detail::kPanelTiles * kTileRows * sizeof(float); });
   }
-  static uint64_t zeroed_bytes(const MatvecArgs& a) { return grid(a) * detail::kMostTeam * sizeof(uint32_t); }
+  static uint64_t zeroed_bytes(const MatvecArgs& a) {
+    return a.own_panels != 0 ? 0 : grid(a) * detail::kMostTeam * sizeof(uint32_t);
+  }
+  // Says whether each pair may have a panel of its own. Most have one, and none has two, so that none is late.
+  static bool has_own_panels(const MatvecArgs& a) {
+    const uint32_t blocks = cluster_grid(a).blocks.x;
+    return a.rows <= kClusterRows && a.silu == 0 && detail::stages_of<F>(a.k) >= detail::PartSumsLayout::kParts &&
+           blocks <= a.blocks && blocks >= a.blocks - a.blocks / 4;
+  }
   // Says whether x of a product may come tiled, and y of one may be left so.
   static bool takes_tiled(const MatvecArgs& a) {
     return has_whole_bands(a) && a.k % kStageK<F> == 0 && halves(a).rows == sdk::tiled_band_rows(a.rows);
@@ -380,7 +303,8 @@ class TileGemm {
   // Says whether the product may leave rows for a norm beside y. Those in f16 take their scale from an addend.
   static bool leaves_normed(const MatvecArgs& a, bool has_addend) {
     return has_whole_bands(a) && a.rows <= detail::kNormedRows && a.silu == 0 &&
-           a.map.columns % sdk::kOctetOfSumsColumns == 0 && (has_addend || !std::is_same_v<typename F::Half, __half>);
+           a.map.columns % sdk::octet_of_sums_columns(a.rows) == 0 &&
+           (has_addend || !std::is_same_v<typename F::Half, __half>);
   }
 
   static void prepare(const MatvecArgs& a, const MatvecPointers& p, const Launch& launch) {
@@ -400,9 +324,9 @@ class TileGemm {
            a, p, to);
   }
   static void multiply(const MatvecArgs& a, const MatvecPointers& p, BlockSize, const Launch& launch) {
+    if (a.own_panels != 0) return launch(cluster_kernel(), cluster_grid(a), a, TileGemmPointers{p, nullptr, nullptr});
     with_rows(a, [&]<int N>() {
       const TileGemmPointers all{p, launch.scratch<float4>(), launch.zeroed<uint32_t>()};
-      using Form = FormOfTiles<F>;
       const auto kernel = [&] {
         if constexpr (detail::has_teams(N)) {
           if (teams(a) != 0) return &tile_gemm_kernel<Form, N, true>;
@@ -419,6 +343,15 @@ class TileGemm {
   }
 
  private:
+  using Form = FormOfTiles<F>;
+  static auto cluster_kernel() { return &cluster_gemm_kernel<Form>; }
+  static Grid cluster_grid(const MatvecArgs& a) {
+    const uint32_t panels = (a.map.tiles() + detail::kClusterTiles - 1) / detail::kClusterTiles;
+    return {.blocks = {panels * detail::kClusterBlocks},
+            .threads = {detail::TileGemmShape<kClusterRows>::kThreads},
+            .shared_bytes = detail::ClusterBlock<Form>::Layout::kBytes,
+            .cluster = {detail::kClusterBlocks}};
+  }
   static bool has_whole_bands(const MatvecArgs& a) { return halves(a).rows * bands(a) == a.rows; }
   static uint32_t panels(const MatvecArgs& a) { return detail::panels_of(a.map.tiles()); }
   // 129 to 256 rows are one band where every pair has a panel, and else two: what

@@ -1,5 +1,5 @@
-// A block of tile_gemm.cuh has this: its share of the stages, and the rings in shared
-// memory through which weights and x come.
+// A block of tile_gemm.cuh or cluster_gemm.cuh has this: its share of the stages, and the rings in shared memory through
+// which weights and x come.
 #pragma once
 
 #include <bit>
@@ -7,6 +7,7 @@
 
 #include "tenon/cuda/cluster.cuh"
 #include "tenon/cuda/prepared_halves.cuh"
+#include "tenon/cuda/warp.cuh"
 #include "tenon/cuda/warpgroup.cuh"
 #include "tenon/sdk/linked_rows.h"
 
@@ -69,15 +70,18 @@ struct RowNumbers {
   float square[kPanelTiles][kForNorms ? kAtOnce : 1];         // sums of squares of warps
   uint16_t scale[kForNorms ? N : 1];  // the upper half of an f32: a row for a norm is multiplied by this power of two
 };
-// A block's shared memory has the stages of weights first, and the rest at the offsets below.
-template <PackedFormat F, int N>
+// A block's shared memory has the stages of weights first, and the rest at the offsets below. Of that, so many bytes from
+// kSums on are kept free for sums that others leave there. Where stages of K are multiplied together (kStagesAtOnce), a
+// stage of the ring has x of all of them.
+template <PackedFormat F, int N, uint32_t kKeptForSums = 0, uint32_t kStagesAtOnce = 1>
 struct TileGemmLayout {
   // A block takes all that one of an H100 may have, so neither a small nor a large one (block_size.h) stands beside it.
   static constexpr uint32_t kBytes = (227 << 10) - kTableBytes<F> - (sizeof(RowNumbers<N>) + 127) / 128 * 128;
-  static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;  // in a stage
-  static constexpr uint32_t kXBytes = TileGemmShape<N>::kTurnK * N * 2;       // in a stage
+  static constexpr uint32_t kWeightBytes = kPanelTiles * kTileStageBytes<F>;             // in a stage
+  static constexpr uint32_t kXBytes = kStagesAtOnce * TileGemmShape<N>::kTurnK * N * 2;  // in a stage
   static constexpr uint32_t kXStages = N > 128 ? 4 : N == 128 ? 6 : N == 64 ? 5 : 8;
-  static constexpr uint32_t kRest = kBytes - kXStages * (kXBytes + 16) - 128;
+  static constexpr uint32_t kRest =
+      kBytes - kXStages * (kXBytes + 16) - 128 - (kKeptForSums > 0 ? kKeptForSums + 128 : 0);
   static constexpr uint32_t kFit = kRest / (kWeightBytes + 16);
   static constexpr uint32_t kWeightStages = kFit >= 8 ? 8 : kFit;
   // At the beginning this many stages are asked for at once: more would not come
@@ -166,7 +170,10 @@ struct StageShares {
 // This is a block's share of a product, with the rings through which it comes.
 template <PackedFormat F, int N>
 struct TileGemmBlock {
+  using Format = F;
   using Layout = TileGemmLayout<F, N>;
+  static constexpr int kRows = N;
+  static constexpr uint32_t kXReaders = kClusterBlocks, kStagesAtOnce = 1;
   static constexpr uint32_t kXBytes = Layout::kXBytes, kWeightBytes = Layout::kWeightBytes;
   static constexpr uint32_t kTurns = kStageK<F> / TileGemmShape<N>::kTurnK;  // a stage of weights has so many turns
 
@@ -209,66 +216,101 @@ struct TileGemmBlock {
       of_x.init(1, kClusterBlocks * kPanelTiles);
       publish_barriers();
     }
-    this_cluster().sync();
+    __syncthreads();
+    this_cluster().arrive();
   }
   // Returns the number of the block that has this one's rank in another pair of the band.
   __device__ __forceinline__ uint32_t block_of(uint32_t other) const {
     return (other * bands + band) * kClusterBlocks + rank;
   }
 
-  // A lane of each of the warps that fill this ring calls it, before the wait.
-  // Every kWeightFillers-th tile is the warp's.
-  __device__ __forceinline__ void fill_weights(uint32_t filler) const {
-    RingCursor<Layout::kWeightStages> cursor;
-    StageWalk walk(first, stages_of_panel);
-    const uint32_t own = (kPanelTiles - filler + kWeightFillers - 1) / kWeightFillers;
-    for (uint32_t s = first; s < last; ++s, cursor.advance(), walk.advance()) {
-      const uint32_t before = s - first;
-      if (before >= Layout::kFirstStages && before < Layout::kWeightStages) {
-        of_weights.full(before - Layout::kFirstStages).wait(0);
-      }
-      const Barrier full = of_weights.full(cursor.stage());
-      of_weights.empty(cursor.stage()).wait(cursor.parity() ^ 1);
-      full.arrive_expecting(own * kTileStageBytes<F>);
-      const uint32_t segment = walk.stage * kStageSegments<F>, there = min(segments - segment, kStageSegments<F>);
-      const uint32_t first_tile = (walk.panel * kClusterBlocks + rank) * kPanelTiles;
-#pragma unroll
-      for (uint32_t i = 0; i < kPanelTiles; i += kWeightFillers) {
-        if (i + filler >= kPanelTiles) break;
-        const uint32_t tile = min(first_tile + i + filler, tiles - 1);
-        const uint8_t* from = p.weights + (size_t{tile} * segments + segment) * F::kSegmentBytes;
-        const uint32_t to = base + cursor.stage() * kWeightBytes + (i + filler) * kTileStageBytes<F>;
-        full.copy(to, from, there * F::kSegmentBytes, Barrier::kEvictFirst);
-        // After the last segment x is zero, and any weights will do.
-        for (uint32_t c = there; c < kStageSegments<F>; ++c) {
-          full.copy(to + c * F::kSegmentBytes, from, F::kSegmentBytes, Barrier::kEvictFirst);
-        }
-      }
-    }
+  // Returns which of the cluster's blocks the lane tells that this one has read x; only the first kXReaders lanes do.
+  __device__ __forceinline__ uint32_t x_writer() const { return lane_id() % kXReaders; }
+  // Returns where a warp's x begins in a stage of the ring.
+  static __device__ __forceinline__ uint32_t x_of_warp(uint32_t) { return 0; }
+  // Returns the stage at which a warp ends that multiplies what the block has of a panel from stage s on.
+  __device__ __forceinline__ uint32_t end_of_panel(uint32_t s) const {
+    return min(last, (s / stages_of_panel + 1) * stages_of_panel);
   }
-  // Returns how many bytes of memory a band of x takes: numbers of its rows follow x before a norm.
-  __device__ __forceinline__ size_t x_band_bytes() const {
-    const auto columns = static_cast<uint32_t>(sdk::number_columns(a.k));
-    return halves.band_bytes() + (a.x_normed != 0 ? size_t{columns} * halves.rows * 2 : 0);
-  }
-  // One lane calls it, after the wait. It fills this block's half of each stage, for both blocks.
-  __device__ __forceinline__ void fill_x() const {
-    constexpr uint32_t kHalf = kXBytes / kClusterBlocks;
-    RingCursor<Layout::kXStages> cursor;
-    StageWalk walk(first, stages_of_panel);
-    const uint8_t* x = p.prepared + band * x_band_bytes() + rank * kHalf;
-    for (uint32_t s = first; s < last; ++s, walk.advance()) {
-      const uint8_t* from = x + size_t{walk.stage} * kTurns * kXBytes;
-      for (uint32_t turn = 0; turn < kTurns; ++turn, cursor.advance()) {
-        const Barrier full = of_x.full(cursor.stage());
-        of_x.empty(cursor.stage()).wait(cursor.parity() ^ 1);
-        full.arrive_expecting(kXBytes);
-        full.copy_to_cluster(base + Layout::kX + cursor.stage() * kXBytes + rank * kHalf, from + size_t{turn} * kXBytes,
-                             kHalf, (1 << kClusterBlocks) - 1);
-      }
-    }
-  }
+  // Panels have kXReaders parts each, which are counted over all of them: the block has this one of its first panel.
+  __device__ __forceinline__ uint32_t part_of_panels() const { return rank; }
 };
+
+// ---- How a block fills its rings. So many blocks of its cluster, Block::kXReaders, read the same x ----------------------
+// Of so many consecutive stages of K, Block::kStagesAtOnce, it multiplies as many tiles as have room in one stage of the
+// ring. The last of them may have none there.
+template <class Block>
+__device__ __forceinline__ uint32_t stages_there(const Block& b, uint32_t s) {
+  return Block::kStagesAtOnce == 1 ? 1 : min(Block::kStagesAtOnce, b.last - s);
+}
+// A lane of each of the warps that fill the ring of weights calls this, before the wait. Every kWeightFillers-th tile is
+// the warp's.
+template <class Block>
+__device__ __forceinline__ void fill_weights(const Block& b, uint32_t filler) {
+  using F = typename Block::Format;
+  using Layout = typename Block::Layout;
+  constexpr uint32_t kTiles = kPanelTiles / Block::kStagesAtOnce;
+  RingCursor<Layout::kWeightStages> cursor;
+  StageWalk walk(b.first, b.stages_of_panel);
+  uint32_t own = (kPanelTiles - filler + kWeightFillers - 1) / kWeightFillers, before = 0;
+  for (uint32_t s = b.first; s < b.last; s += Block::kStagesAtOnce, ++before, cursor.advance()) {
+    if (before >= Layout::kFirstStages && before < Layout::kWeightStages) {
+      b.of_weights.full(before - Layout::kFirstStages).wait(0);
+    }
+    const uint32_t there = kTiles * stages_there(b, s);
+    if (there < kPanelTiles) own = (there - min(filler, there) + kWeightFillers - 1) / kWeightFillers;
+    const Barrier full = b.of_weights.full(cursor.stage());
+    b.of_weights.empty(cursor.stage()).wait(cursor.parity() ^ 1);
+    full.arrive_expecting(own * kTileStageBytes<F>);
+    const uint32_t first_tile = (walk.panel * Block::kXReaders + b.part_of_panels()) * kTiles;
+#pragma unroll
+    for (uint32_t i = 0; i < kPanelTiles; i += kWeightFillers) {
+      if (i + filler >= there) break;
+      const uint32_t segment = (walk.stage + (i + filler) / kTiles) * kStageSegments<F>,
+                     segments = min(b.segments - segment, kStageSegments<F>);
+      const uint32_t tile = min(first_tile + (i + filler) % kTiles, b.tiles - 1);
+      const uint8_t* from = b.p.weights + (size_t{tile} * b.segments + segment) * F::kSegmentBytes;
+      const uint32_t to = b.base + cursor.stage() * Block::kWeightBytes + (i + filler) * kTileStageBytes<F>;
+      full.copy(to, from, segments * F::kSegmentBytes, Barrier::kEvictFirst);
+      // After the last segment x is zero, and any weights will do.
+      for (uint32_t c = segments; c < kStageSegments<F>; ++c) {
+        full.copy(to + c * F::kSegmentBytes, from, F::kSegmentBytes, Barrier::kEvictFirst);
+      }
+    }
+    for (uint32_t i = 0; i < Block::kStagesAtOnce; ++i) walk.advance();
+  }
+}
+// Returns how many bytes of memory a band of x takes: numbers of its rows follow x before a norm.
+template <class Block>
+__device__ __forceinline__ size_t x_band_bytes(const Block& b) {
+  const auto columns = static_cast<uint32_t>(sdk::number_columns(b.a.k, Block::kRows));
+  return b.halves.band_bytes() + (b.a.x_normed != 0 ? size_t{columns} * b.halves.rows * 2 : 0);
+}
+// One lane calls it, after the wait. It fills this block's part of each stage of x, for all that read it.
+template <class Block>
+__device__ __forceinline__ void fill_x(const Block& b) {
+  constexpr bool kAlone = Block::kXReaders == 1;
+  constexpr uint32_t kStageBytes = Block::kXBytes / Block::kStagesAtOnce, kPart = kStageBytes / Block::kXReaders;
+  const uint32_t at = kAlone ? 0 : b.rank * kPart;
+  const auto readers = static_cast<uint16_t>(kAlone ? 1U << b.rank : (1U << Block::kXReaders) - 1);
+  RingCursor<Block::Layout::kXStages> cursor;
+  StageWalk walk(b.first, b.stages_of_panel);
+  const uint8_t* x = b.p.prepared + b.band * x_band_bytes(b) + at;
+  for (uint32_t s = b.first; s < b.last; s += Block::kStagesAtOnce) {
+    const uint8_t* from = x + size_t{walk.stage} * Block::kTurns * kStageBytes;
+    const uint32_t there = stages_there(b, s);
+    for (uint32_t turn = 0; turn < Block::kTurns; ++turn, cursor.advance()) {
+      const Barrier full = b.of_x.full(cursor.stage());
+      b.of_x.empty(cursor.stage()).wait(cursor.parity() ^ 1);
+      full.arrive_expecting(there * kStageBytes);
+      for (uint32_t i = 0; i < there; ++i) {
+        full.copy_to_cluster(b.base + Block::Layout::kX + cursor.stage() * Block::kXBytes + i * kStageBytes + at,
+                             from + size_t{i * Block::kTurns + turn} * kStageBytes, kPart, readers);
+      }
+    }
+    for (uint32_t i = 0; i < Block::kStagesAtOnce; ++i) walk.advance();
+  }
+}
 
 }  // namespace detail
 }  // namespace tenon::cuda

@@ -24,7 +24,7 @@ class FinishedRows {
   struct Rows {
     uint32_t first, end, live;
   };
-  __device__ __forceinline__ FinishedRows(const Block& b, const NumbersOfRows<F, N>& numbers, RowNumbers<N>& shared,
+  __device__ __forceinline__ FinishedRows(const Block& b, const NumbersOfRows<Block>& numbers, RowNumbers<N>& shared,
                                           const Rows& rows)
       : b_(b),
         numbers_(numbers),
@@ -143,7 +143,7 @@ class FinishedRows {
   // each of four octets.
   __device__ __forceinline__ void store_normed(uint32_t tile, const uint32_t (&column)[2], float (&sums)[kSums]) const {
     const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 2 * 4 + g / 2, columns = b_.a.map.columns;
-    const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns));
+    const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns, N));
     const uint32_t first = b_.band * N + row(odd);
     uint32_t in_band = rows.in_band(first);
     uint8_t* at = rows.at(first, octet) + tile % 2 * 8;
@@ -162,12 +162,13 @@ class FinishedRows {
       rows.advance(at, in_band);
     }
   }
-  // Leaves the sums of the squares of the block's columns, which are the `part`-th of each row; if they are not
-  // `there`, the warp adds nothing to them.
+  // Leaves the sums of the squares of the block's columns, which are the `part`-th of each row; if they are not `there`,
+  // the warp adds nothing to them.
   __device__ __forceinline__ void sum_squares(uint32_t part, bool there, float (&sums)[kSums]) const {
     constexpr uint32_t kAtOnce = std::min(RowNumbers<N>::kAtOnce, 8 * kGroups), kLaneRows = kAtOnce / 4;
-    const uint32_t columns = b_.a.map.columns;
-    const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns));
+    constexpr uint32_t kSummedWarps = sdk::summed_columns(N) / kTileRows, kParts = kPanelTiles / kSummedWarps;
+    const uint32_t columns = b_.a.map.columns, own_part = threadIdx.x / kAtOnce, number_of_row = threadIdx.x % kAtOnce;
+    const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns, N));
 #pragma unroll
     for (uint32_t turn = 0; turn < 8 * kGroups / kAtOnce; ++turn) {
 #pragma unroll
@@ -179,22 +180,24 @@ class FinishedRows {
         if (lane_id() < 4) shared_.square[warp_][(row(mine) - first_) % kAtOnce] = square;
       }
       named_sync(kSumBarrier, Shape::kMultiplying);
-      const uint32_t own = first_ + turn * kAtOnce + threadIdx.x;
-      if (threadIdx.x < kAtOnce && own < live_ && part < columns / sdk::kSummedColumns) {
+      const uint32_t own = first_ + turn * kAtOnce + number_of_row, all = columns / sdk::summed_columns(N);
+      if (own_part < kParts && own < live_ && kParts * part + own_part < all) {
         float square = 0;
-        for (uint32_t w = 0; w < kPanelTiles; ++w) square += shared_.square[w][threadIdx.x];
+        for (uint32_t w = 0; w < kSummedWarps; ++w) {
+          square += shared_.square[own_part * kSummedWarps + w][number_of_row];
+        }
         const auto number = [&](uint32_t n) {
           return reinterpret_cast<float*>(rows.at(b_.band * N + own, columns / 8 + n / 4)) + n % 4;
         };
-        *number(part) = square;
-        if (part == 0) *number(columns / sdk::kSummedColumns) = 1 / numbers_.scale(own);
+        *number(kParts * part + own_part) = square;
+        if (part + own_part == 0) *number(all) = 1 / numbers_.scale(own);
       }
       named_sync(kSumBarrier, Shape::kMultiplying);
     }
   }
 
   const Block& b_;
-  const NumbersOfRows<F, N>& numbers_;
+  const NumbersOfRows<Block>& numbers_;
   RowNumbers<N>& shared_;
   const uint32_t warp_, first_, end_, live_;
 };

@@ -1,4 +1,4 @@
-// A product of tile_gemm.cuh knows these numbers of rows: those of x's rows that scale its sums, and those of the rows
+// A product of tile_gemm.cuh or cluster_gemm.cuh knows these numbers of rows: those of x's rows that scale its sums, and those of the rows
 // that it leaves for a norm.
 #pragma once
 
@@ -9,10 +9,13 @@
 namespace tenon::cuda::detail {
 
 // This finds the numbers of a band's rows, which all that multiply share.
-template <PackedFormat F, int N>
+template <class Block>
 class NumbersOfRows {
+  using F = typename Block::Format;
+  static constexpr int N = Block::kRows;
+  static constexpr uint32_t kOctetOfSumsColumns = sdk::octet_of_sums_columns(N);
+
  public:
-  using Block = TileGemmBlock<F, N>;
   __device__ __forceinline__ NumbersOfRows(const Block& b, RowNumbers<N>& to) : b_(b), to_(to) {}
 
   // It is called after the wait. What find() looks at is in the first-level cache then.
@@ -58,16 +61,15 @@ class NumbersOfRows {
   }
   // The product before has left the sums of the rows' squares: four in each of so many pieces of a row, and one more.
   __device__ __forceinline__ const float4* sums_of(uint32_t row, uint32_t piece) const {
-    const uint8_t* band = b_.p.prepared + b_.band * b_.x_band_bytes() + b_.halves.band_bytes();
+    const uint8_t* band = b_.p.prepared + b_.band * x_band_bytes(b_) + b_.halves.band_bytes();
     return reinterpret_cast<const float4*>(band) + piece * b_.halves.rows + row;
   }
   static __device__ __forceinline__ void prefetch(const void* p) { asm volatile("prefetch.global.L1 [%0];" ::"l"(p)); }
   __device__ __forceinline__ void prefetch_sums(uint32_t row) const {
-    for (uint32_t piece = 0; piece <= b_.a.k / uint32_t{sdk::kOctetOfSumsColumns}; ++piece)
-      prefetch(sums_of(row, piece));
+    for (uint32_t piece = 0; piece <= b_.a.k / kOctetOfSumsColumns; ++piece) prefetch(sums_of(row, piece));
   }
   __device__ __forceinline__ float normed_factor(uint32_t row) const {
-    const uint32_t pieces = b_.a.k / uint32_t{sdk::kOctetOfSumsColumns};
+    const uint32_t pieces = b_.a.k / kOctetOfSumsColumns;
     const float unscaled = sums_of(row, pieces)->x;
     float square = 0;
 #pragma unroll 4

@@ -17,7 +17,7 @@
 // product leaves its y in f32 as ever and, beside it, a tensor of the link, whose format has kNormed, too
 // (tenon_linear_call.normed). It holds y times the norm's weights and times a power of two that the row has; f16 alone
 // needs one other than 1, and what is too large becomes its largest number. After the columns each row has numbers in
-// f32, four in 16 bytes of an octet: for each kSummedColumns columns the sum of the squares of y, then 1 over that
+// f32, four in 16 bytes of an octet: for each summed_columns() columns the sum of the squares of y, then 1 over that
 // power. So the second product, which takes the norm, multiplies its sums by that and by 1 / sqrt(mean + eps).
 #pragma once
 
@@ -52,12 +52,19 @@ inline bool is_staggered(const tenon_tensor& t) {
 
 inline constexpr int64_t kScaleBytes = 128;  // so many bytes at the end of a row of codes are for its scale
 
-// A row before a norm has a sum of squares for kSummedColumns columns, and whole octets of four sums.
-inline constexpr int64_t kSummedColumns = 128, kOctetOfSumsColumns = 4 * kSummedColumns;
-// Returns how many columns of halves the numbers after a row before a norm take: pairs of octets, so many that all
-// columns of such a tensor are no multiple of 64, as those of others are.
-constexpr int64_t number_columns(int64_t columns) {
-  const int64_t octets = columns / kOctetOfSumsColumns + 1;
+// A row before a norm has a sum of squares for so many columns, as blocks that finish them have: fewer where rows are few
+// (tenon/cuda/cluster_gemm.cuh). It has whole octets of four sums.
+inline constexpr int64_t kFewRows = 16;
+constexpr int64_t summed_columns(int64_t rows) {
+  return rows <= kFewRows ? 64 : 128;
+}
+constexpr int64_t octet_of_sums_columns(int64_t rows) {
+  return 4 * summed_columns(rows);
+}
+// Returns how many columns of halves the numbers after a row before a norm take, in a tensor of so many rows: pairs of
+// octets, so many that all columns of such a tensor are no multiple of 64, as those of others are.
+constexpr int64_t number_columns(int64_t columns, int64_t rows) {
+  const int64_t octets = columns / octet_of_sums_columns(rows) + 1;
   return ((octets + 1) / 2 | 1) * 16;
 }
 
@@ -68,7 +75,7 @@ constexpr uint32_t tiled_band_rows(uint32_t rows) {
 }
 // Says whether a tensor with so many rows and columns exists in the format `link`.
 constexpr bool has_linked_rows(uint32_t link, uint32_t rows, int64_t columns) {
-  if (is_normed(link) && columns % kOctetOfSumsColumns != 0) return false;
+  if (is_normed(link) && columns % octet_of_sums_columns(rows) != 0) return false;
   if (is_tiled(link)) return rows % tiled_band_rows(rows) == 0 && columns % 64 == 0;
   return link != TENON_F8E4M3 || columns % 128 == 0;
 }
@@ -76,7 +83,7 @@ constexpr bool has_linked_rows(uint32_t link, uint32_t rows, int64_t columns) {
 inline tenon_tensor linked_rows(uint32_t link, uint32_t rows, int64_t columns) {
   const tenon_format element = element_of(link);
   const int64_t band = tiled_band_rows(rows), bands = rows / band;
-  if (is_normed(link)) columns += number_columns(columns);
+  if (is_normed(link)) columns += number_columns(columns, rows);
   if ((link & kStaggered) != 0) return tensor(element, {bands, columns / 16, 2, band, 8});
   if (is_tiled(link)) return tensor(element, {bands, columns / 8, band, 8});
   return tensor(element, {rows, columns + (element == TENON_F8E4M3 ? kScaleBytes : 0)});
