@@ -2,12 +2,17 @@
 // nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
+#include <vector>
 
 #include "quantization/coded/books.h"
 #include "quantization/coded/quantize.h"
 #include "quantization/fp8/activations.h"
+#include "quantization/published/byte_codes.h"
+#include "quantization/published/matrix.h"
 #include "support/coded_rows.h"
 #include "tenon/sdk/packed_codes.h"
 #include "tenon/sdk/small_floats.h"
@@ -45,7 +50,57 @@ TEST_P(PackedCodes, EveryBitIsUsedOnce) {
   EXPECT_EQ(used, std::vector<int>(used.size(), 1));
 }
 
+// A file's codes lie side by side; any number of them may begin at any byte, and nothing past them is touched.
+TEST_P(PackedCodes, BecomeBytesFromTheLowestBitOn) {
+  const uint32_t bits = GetParam();
+  std::mt19937 random(bits);
+  for (uint32_t n = 0; n < 70; ++n) {
+    const uint32_t odd = n % 5;
+    std::vector<uint8_t> packed(odd + (n * bits + 7) / 8), codes(n), got(odd + n + 1, 99);
+    for (uint32_t i = 0; i < n; ++i) {
+      codes[i] = static_cast<uint8_t>(random() % (1U << bits));
+      for (uint32_t bit = 0; bit < bits; ++bit) {
+        const uint32_t at = 8 * odd + i * bits + bit;
+        packed[at / 8] = static_cast<uint8_t>(packed[at / 8] | (codes[i] >> bit & 1U) << at % 8);
+      }
+    }
+    published::unpack_codes(bits, packed.data() + odd, n, got.data() + odd);
+    ASSERT_TRUE(std::equal(codes.begin(), codes.end(), got.begin() + odd)) << n;
+    ASSERT_EQ(got.back(), 99) << n;
+  }
+}
+
+// A row's units are those that code after code makes; what the last unit has beyond the row is zero.
+TEST_P(PackedCodes, OfAHeldRowAreThoseOfSingleCodes) {
+  const uint32_t bits = GetParam();
+  std::mt19937 random(bits);
+  const coded::Coding coding = {.bits = bits, .group = 64, .scaling = coded::Scaling::kOffset};
+  for (const uint32_t k : {1U, 31U, 32U, 33U, 64U, 100U, 192U}) {
+    std::vector<uint8_t> codes(k), got(coding.row_bytes(k), 99), want(got.size());
+    const std::vector<float> pairs(2 * coding.groups(k), 3.5F);
+    for (uint8_t& code : codes) code = static_cast<uint8_t>(random() % (1U << bits));
+    for (uint32_t i = 0; i < want.size() / coding.group_bytes() * coding.group; ++i) {
+      uint8_t* group = want.data() + i / coding.group * size_t{coding.group_bytes()};
+      std::memcpy(group, pairs.data(), coding.group_header());
+      uint8_t* unit = group + coding.group_header() + i % coding.group / sdk::kUnitCodes * sdk::unit_bytes(bits);
+      if (i < k) sdk::add_to_unit(bits, codes[i], unit, i % sdk::kUnitCodes);
+    }
+    published::hold_row(coding, k, {codes.data(), pairs.data()}, got.data());
+    ASSERT_EQ(got, want) << k;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Bits, PackedCodes, testing::Range(1U, 9U));
+
+TEST(SquaresOfBytes, AreTransposed) {
+  uint8_t bytes[8][8], turned[8][8];
+  for (uint8_t i = 0; i < 64; ++i) bytes[i / 8][i % 8] = i;
+  uint64_t rows[8];
+  std::memcpy(rows, bytes, sizeof(rows));
+  published::transpose(rows);
+  std::memcpy(turned, rows, sizeof(rows));
+  for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(turned[i % 8][i / 8], bytes[i / 8][i % 8]) << i;
+}
 
 // nearest() of a book has to give for x a code as near as the best of all codes.
 template <class Book>

@@ -52,11 +52,21 @@ class AwqMatrix final : public published::GroupedMatrix {
   }
 
  protected:
-  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
-                  uint8_t* codes) const override {
-    for (uint32_t i = 0; i < columns_; ++i) {
-      for (uint32_t r = 0; r < count; ++r)
-        codes[size_t{r} * columns_ + to_column[i]] = code(src.tensor[weights_], i, row + r);
+  // A few columns of the tile are gathered first, since they lie far from each other in memory. The words that eight
+  // columns have of the same eight rows make a square of codes, which is transposed.
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, uint8_t* codes) const override {
+    constexpr uint32_t kColumns = 64;
+    const auto* words = static_cast<const uint8_t*>(src.tensor[weights_].data) + row / kRowsAWord * sizeof(uint32_t);
+    const uint32_t n = count / kRowsAWord;
+    uint32_t tile[kColumns][kMostWords] = {};
+    for (uint32_t begin = 0; begin < columns_; begin += kColumns) {
+      const uint32_t some = std::min(kColumns, columns_ - begin);
+      for (uint32_t i = 0; i < some; ++i, words += rows_ / kRowsAWord * sizeof(uint32_t)) {
+        std::memcpy(tile[i], words, n * sizeof(uint32_t));
+      }
+      for (uint32_t w = 0; w < n; ++w) {
+        for (uint32_t i = 0; i < some; i += 8) unpack_square(&tile[i][w], codes + w * kRowsAWord * pitch() + begin + i);
+      }
     }
   }
   uint64_t scale_at(uint64_t row, uint64_t group) const override { return group * rows_ + row; }
@@ -65,6 +75,19 @@ class AwqMatrix final : public published::GroupedMatrix {
   }
 
  private:
+  static constexpr uint32_t kMostWords = kTile / kRowsAWord;  // a column of a tile has so many
+
+  // Unpacks a word of each of eight columns, kMostWords apart, into eight codes of each of its rows.
+  void unpack_square(const uint32_t* words, uint8_t* codes) const {
+    uint64_t square[8];
+    for (uint32_t c = 0; c < 8; ++c) square[c] = published::spread<kBits>(words[c * kMostWords]);
+    published::transpose(square);
+    const size_t step = pitch();
+    for (uint32_t r = 0; r < kRowsAWord; ++r) {
+      std::memcpy(codes + r * step, &square[shift_of(r) / kBits], sizeof(square[0]));
+    }
+  }
+
   // `line` is a column, or a group.
   uint8_t code(const tenon_slice& words, uint64_t line, uint64_t row) const {
     const auto word = published::value_at<uint32_t>(words, line * (rows_ / kRowsAWord) + row / kRowsAWord);

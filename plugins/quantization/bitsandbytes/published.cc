@@ -104,13 +104,11 @@ class Float4Matrix final : public published::Matrix {
     check_map(src);
     const std::vector<float> scales = read_scales(src);
     const auto* bytes = static_cast<const uint8_t*>(src.tensor[weights_].data);
-    std::vector<uint8_t> codes(columns_);
+    std::vector<uint8_t> codes(columns_), swapped(columns_ / 2);  // read_scales() refuses odd rows
     std::vector<float> scale((columns_ + Schema::kBlock - 1) / Schema::kBlock);
-    for (uint64_t row = 0; row < rows_; ++row) {
-      for (uint64_t i = 0; i < columns_; ++i) {
-        const uint64_t at = row * columns_ + i;
-        codes[i] = static_cast<uint8_t>(at % 2 == 0 ? bytes[at / 2] >> 4 : bytes[at / 2] & 15U);
-      }
+    for (uint64_t row = 0; row < rows_; ++row, bytes += swapped.size()) {
+      for (size_t i = 0; i < swapped.size(); ++i) swapped[i] = static_cast<uint8_t>(bytes[i] << 4 | bytes[i] >> 4);
+      published::unpack_codes(4, swapped.data(), columns_, codes.data());
       for (size_t g = 0; g < scale.size(); ++g) {
         scale[g] = scales[(row * columns_ + g * Schema::kBlock) / block_] * unit();
       }

@@ -104,15 +104,14 @@ class CompressedMatrix final : public published::GroupedMatrix {
   }
 
  protected:
-  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
-                  uint8_t* codes) const override {
-    const auto* data = static_cast<const uint8_t*>(src.tensor[weights_].data);
-    for (uint32_t r = 0; r < count; ++r, codes += columns_) {
-      const uint8_t* words = data + (row + r) * row_words_ * sizeof(uint32_t);
-      const uint8_t* bytes = data + (row + r) * columns_;
-      for (uint32_t i = 0; i < columns_; ++i) {
-        codes[to_column[i]] = packed_ ? static_cast<uint8_t>(packed_bits(words, 1, uint64_t{i} * bits_, bits_))
-                                      : static_cast<uint8_t>(bytes[i] ^ 128U);
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, uint8_t* codes) const override {
+    const uint64_t row_bytes = packed_ ? row_words_ * sizeof(uint32_t) : columns_;
+    const auto* q = static_cast<const uint8_t*>(src.tensor[weights_].data) + row * row_bytes;
+    for (uint32_t r = 0; r < count; ++r, q += row_bytes, codes += pitch()) {
+      if (packed_) {
+        published::unpack_codes(static_cast<uint32_t>(bits_), q, columns_, codes);
+      } else {
+        for (uint32_t i = 0; i < columns_; ++i) codes[i] = static_cast<uint8_t>(q[i] ^ 128U);
       }
     }
   }

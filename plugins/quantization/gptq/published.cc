@@ -61,13 +61,19 @@ class GptqMatrix final : public published::GroupedMatrix {
   }
 
  protected:
-  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
-                  uint8_t* codes) const override {
+  // A few words of all rows of the tile are gathered first, since those of a row lie far from each other in memory.
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, uint8_t* codes) const override {
+    constexpr uint32_t kColumns = 256, kMostWords = kColumns * 8 / 32;
     const auto* words = static_cast<const uint8_t*>(src.tensor[weights_].data) + row * sizeof(uint32_t);
-    for (uint32_t i = 0; i < columns_; ++i) {
+    uint32_t tile[kMostWords * kTile], of_row[kMostWords];  // (words, count), (words)
+    for (uint32_t begin = 0; begin < columns_; begin += kColumns) {
+      const uint32_t some = std::min(kColumns, columns_ - begin), n = some * bits_ / 32;
+      for (uint32_t i = 0; i < n; ++i, words += rows_ * sizeof(uint32_t)) {
+        std::memcpy(tile + size_t{i} * count, words, count * sizeof(uint32_t));
+      }
       for (uint32_t r = 0; r < count; ++r) {
-        codes[size_t{r} * columns_ + to_column[i]] =
-            static_cast<uint8_t>(packed_bits(words + r * sizeof(uint32_t), rows_, uint64_t{i} * bits_, bits_));
+        for (uint32_t i = 0; i < n; ++i) of_row[i] = tile[size_t{i} * count + r];
+        published::unpack_codes(bits_, of_row, some, codes + r * pitch() + begin);
       }
     }
   }

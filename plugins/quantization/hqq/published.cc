@@ -78,6 +78,7 @@ class HqqMatrix final : public published::PairedMatrix {
         m, {"W_q", "axis", "channel_wise", "compute_dtype", "encoded_state_dict", "group_size", "nbits", "offload_meta",
             "optimize", "packing", "quant_scale", "quant_zero", "round_zero", "scale", "shape", "stores_quant_config",
             "unpack_view_dtype", "view_as_float", "zero"});
+    codes_ = published::index_of(m, "W_q");
     for (uint32_t i = 0; i < m.n_tensors; ++i) names_.emplace_back(m.tensor[i].name);
   }
 
@@ -103,8 +104,17 @@ class HqqMatrix final : public published::PairedMatrix {
   }
   void take_codes(const tenon_rows& src, uint64_t row, uint8_t* codes) const override {
     const uint32_t groups = columns_ / group_;
-    const tenon_slice& packed = tensor(src, "W_q");
-    for (uint32_t g = 0; g < groups; ++g) take_group(packed, row * groups + g, codes + size_t{g} * group_);
+    for (uint32_t g = 0; g < groups;) {
+      // Groups lie side by side as far as the stretch goes.
+      const uint64_t group = row * groups + g, in_stretch = group % stretch_;
+      const auto some = static_cast<uint32_t>(std::min<uint64_t>(groups - g, stretch_ - in_stretch));
+      take_run(
+          src.tensor[codes_],
+          {in_stretch * group_, some * group_, static_cast<uint32_t>(codes_an_element_ - 1 - group / stretch_) * bits_},
+          codes);
+      codes += size_t{some} * group_;
+      g += some;
+    }
   }
   Numbers numbers_of(const tenon_rows& src) const override {
     return {{tensor(src, "scale"), scale_format_, full_name("scale")},
@@ -137,18 +147,32 @@ class HqqMatrix final : public published::PairedMatrix {
   const tenon_slice& tensor(const tenon_rows& src, std::string_view name) const {
     return src.tensor[std::find(names_.begin(), names_.end(), name) - names_.begin()];
   }
-  // Takes the codes of one group, counted over all rows.
-  void take_group(const tenon_slice& packed, uint64_t group, uint8_t* codes) const {
-    const auto shift = static_cast<uint32_t>(codes_an_element_ - 1 - group / stretch_) * bits_;
-    const uint64_t first = group % stretch_ * group_;
-    for (uint32_t i = 0; i < group_; ++i) {
-      const uint32_t element = bits_ == 3 ? published::value_at<uint32_t>(packed, first + i)
-                                          : published::value_at<uint8_t>(packed, first + i);
-      codes[i] = static_cast<uint8_t>(element >> shift & ((1U << bits_) - 1));
+  // These are elements of W_q that follow each other and have codes of a row, all in the same bits.
+  struct Run {
+    uint64_t first;
+    uint32_t n, shift;
+  };
+  void take_run(const tenon_slice& packed, const Run& run, uint8_t* codes) const {
+    const uint32_t mask = (1U << bits_) - 1;
+    if (bits_ == 3) {
+      for (uint32_t i = 0; i < run.n; ++i) {
+        const auto element = published::value_at<uint32_t>(packed, run.first + i);
+        codes[i] = static_cast<uint8_t>(element >> run.shift & mask);
+      }
+      return;
+    }
+    // Eight bytes are shifted at once; groups are whole multiples of 32.
+    const auto* elements = static_cast<const uint8_t*>(packed.data) + run.first;
+    const uint64_t masks = mask * 0x0101010101010101U;
+    for (uint32_t i = 0; i < run.n; i += 8) {
+      uint64_t eight;
+      std::memcpy(&eight, elements + i, sizeof(eight));
+      eight = eight >> run.shift & masks;
+      std::memcpy(codes + i, &eight, sizeof(eight));
     }
   }
 
-  uint32_t bits_, codes_an_element_;
+  uint32_t bits_, codes_an_element_, codes_ = 0;
   uint64_t stretch_ = 0;  // so many groups have their codes in the same bits
   tenon_format scale_format_ = TENON_F16, zero_format_ = TENON_F16;
   std::vector<std::string> names_;  // the tensors' names

@@ -86,7 +86,7 @@ class E2m1Matrix final : public published::Matrix {
     std::vector<uint8_t> codes(columns_);
     std::vector<float> scale(form_.nv ? 1 : groups, of_matrix);
     for (uint64_t row = 0; row < rows_; ++row, packed += columns_ / 2, stored += groups) {
-      for (uint32_t i = 0; i < columns_; ++i) codes[i] = packed[i / 2] >> (i % 2 * 4) & 15U;
+      published::unpack_codes(4, packed, columns_, codes.data());
       for (uint32_t g = 0; g < groups; ++g) {
         const uint64_t at = row * groups + g;
         if (form_.nv) {

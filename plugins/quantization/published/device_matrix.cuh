@@ -32,7 +32,8 @@ struct RowBatch {
 
 namespace detail {
 
-inline constexpr uint64_t kBatchBytes = uint64_t{16} << 20;
+// A batch stays in the host's caches from when it is filled until it has been copied.
+inline constexpr uint64_t kBatchBytes = uint64_t{4} << 20;
 
 // A batch lies in memory as scales, codes and zero points.
 struct BatchLayout {
@@ -123,10 +124,11 @@ class HostTensors {
  public:
   HostTensors(const tenon_rows& src, uint32_t n, cudaStream_t stream) {
     for (uint32_t i = 0; i < n; ++i) {
-      std::vector<uint8_t>& bytes = bytes_.emplace_back(src.tensor[i].bytes);
-      slices_.push_back({bytes.data(), bytes.size()});
-      if (bytes.empty()) continue;
-      TENON_CUDA_CHECK(cudaMemcpyAsync(bytes.data(), src.tensor[i].data, bytes.size(), cudaMemcpyDeviceToHost, stream));
+      const tenon_slice& tensor = src.tensor[i];
+      const auto& bytes = bytes_.emplace_back(std::make_unique_for_overwrite<uint8_t[]>(tensor.bytes));
+      slices_.push_back({bytes.get(), tensor.bytes});
+      if (tensor.bytes == 0) continue;
+      TENON_CUDA_CHECK(cudaMemcpyAsync(bytes.get(), tensor.data, tensor.bytes, cudaMemcpyDeviceToHost, stream));
     }
     TENON_CUDA_CHECK(cudaStreamSynchronize(stream));
   }
@@ -138,7 +140,7 @@ class HostTensors {
   }
 
  private:
-  std::vector<std::vector<uint8_t>> bytes_;
+  std::vector<std::unique_ptr<uint8_t[]>> bytes_;
   std::vector<tenon_slice> slices_;
 };
 
@@ -158,15 +160,14 @@ class Batches {
       : layout_(c, to.site.k),
         src_(src),
         to_(to),
-        most_(static_cast<uint32_t>(std::min<uint64_t>(layout_.most_rows(), src.rows))),
-        host_(layout_.bytes(most_)) {}
+        most_(even_rows(layout_.most_rows(), src.rows)),
+        host_(std::make_unique_for_overwrite<uint8_t[]>(layout_.bytes(most_))) {}
 
   void put(const Row& row) {
-    std::memcpy(host_.data() + uint64_t{n_} * layout_.scales * sizeof(float), row.scale,
-                layout_.scales * sizeof(float));
-    std::memcpy(host_.data() + layout_.codes_at(most_) + uint64_t{n_} * layout_.k, row.code, layout_.k);
+    std::memcpy(host_.get() + uint64_t{n_} * layout_.scales * sizeof(float), row.scale, layout_.scales * sizeof(float));
+    std::memcpy(host_.get() + layout_.codes_at(most_) + uint64_t{n_} * layout_.k, row.code, layout_.k);
     if (row.zero != nullptr) {
-      std::memcpy(host_.data() + layout_.zeros_at(most_) + uint64_t{n_} * layout_.zeros, row.zero, layout_.zeros);
+      std::memcpy(host_.get() + layout_.zeros_at(most_) + uint64_t{n_} * layout_.zeros, row.zero, layout_.zeros);
       has_zeros_ = true;
     }
     if (++n_ == most_) pack();
@@ -175,7 +176,7 @@ class Batches {
     if (n_ == 0) return;
     const auto stream = static_cast<cudaStream_t>(to_.queue);
     // The copy comes back once host memory has been read, since that is no pinned memory.
-    TENON_CUDA_CHECK(cudaMemcpyAsync(to_.scratch, host_.data(), host_.size(), cudaMemcpyHostToDevice, stream));
+    TENON_CUDA_CHECK(cudaMemcpyAsync(to_.scratch, host_.get(), layout_.bytes(most_), cudaMemcpyHostToDevice, stream));
     const auto* at = static_cast<const uint8_t*>(to_.scratch);
     const RowBatch batch{at + layout_.codes_at(most_),
                          reinterpret_cast<const float*>(at),
@@ -195,13 +196,19 @@ class Batches {
   }
 
  private:
+  // As few batches as `most` allows have the same number of rows, since every batch is copied in its full size.
+  static uint32_t even_rows(uint64_t most, uint64_t rows) {
+    const uint64_t batches = std::max<uint64_t>((rows + most - 1) / most, 1);
+    return static_cast<uint32_t>((rows + batches - 1) / batches);
+  }
+
   BatchLayout layout_;
   const tenon_rows& src_;
   Destination to_;
   uint32_t most_, n_ = 0;
   uint64_t done_ = 0;
   bool has_zeros_ = false;
-  std::vector<uint8_t> host_;
+  std::unique_ptr<uint8_t[]> host_;
 };
 
 }  // namespace detail

@@ -28,27 +28,32 @@ inline uint32_t packed_bits(const uint8_t* words, uint64_t stride, uint64_t at, 
 class GroupedMatrix : public Matrix {
  public:
   void take_rows(const tenon_rows& src, const Put& put) override {
-    const std::vector<uint32_t> to_column = place_columns(src);
+    place_columns(src);
     const Floats scales(src.tensor[scale_tensor_], scale_format_, full_name(scale_name_));
-    const uint32_t held = held_group_, n = (columns_ + held - 1) / held;
-    std::vector<uint8_t> codes(size_t{kTile} * columns_), zero(n);
+    const auto n = static_cast<uint32_t>((columns_ + held_group_ - 1) / held_group_);
+    const auto held_of_file = static_cast<uint32_t>((group_ + held_group_ - 1) / held_group_);
+    std::vector<uint8_t> codes(size_t{kTile} * pitch()), ordered(permuted_ ? columns_ : 0), zero(n);
     std::vector<float> scale(n);
-    for (uint64_t row = 0; row < rows_; row += kTile) {
-      const auto count = static_cast<uint32_t>(std::min<uint64_t>(kTile, rows_ - row));
-      take_codes(src, row, count, to_column, codes.data());
+    for (uint64_t first = 0; first < rows_; first += kTile) {
+      const auto count = static_cast<uint32_t>(std::min<uint64_t>(kTile, rows_ - first));
+      take_codes(src, first, count, codes.data());
       for (uint32_t r = 0; r < count; ++r) {
-        for (uint32_t g = 0; g < n; ++g) {
-          const uint64_t of_file = uint64_t{g} * held / group_;
-          scale[g] = scales[scale_at(row + r, of_file)];
-          zero[g] = zero_of(src, row + r, of_file);
+        const uint64_t row = first + r;
+        for (uint32_t g = 0, of_file = 0; g < n; g += held_of_file, ++of_file) {
+          const uint32_t some = std::min(held_of_file, n - g);
+          std::fill_n(scale.data() + g, some, scales[scale_at(row, of_file)]);
+          std::fill_n(zero.data() + g, some, zero_of(src, row, of_file));
         }
-        put(row + r, {codes.data() + size_t{r} * columns_, scale.data(), zero.data()});
+        const uint8_t* code = codes.data() + size_t{r} * pitch();
+        if (permuted_) code = put_in_order(code, ordered);
+        put(row, {code, scale.data(), zero.data()});
       }
     }
   }
 
  protected:
-  static constexpr uint32_t kTile = 32;  // rows are taken so many at a time: tensors by column lie row beside row
+  // Rows are taken so many at a time: where a tensor goes column by column, they lie side by side in memory.
+  static constexpr uint32_t kTile = 64;
 
   // `group` is the file's; at most 0: the whole row.
   GroupedMatrix(const tenon_linear& s, uint32_t mat, int64_t bits, int64_t group)
@@ -82,9 +87,10 @@ class GroupedMatrix : public Matrix {
     permuted_ = may_be_permuted && groups_ > 1;
   }
 
-  // Fills codes (count, columns): code i of a row goes to to_column[i].
-  virtual void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
-                          uint8_t* codes) const = 0;
+  // A row of codes begins so many bytes after the one before: the columns, and up to seven bytes of any value.
+  size_t pitch() const { return (size_t{columns_} + 7) / 8 * 8; }
+  // Fills codes (count, pitch), `count` rows from `row` on, with columns in the file's order.
+  virtual void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, uint8_t* codes) const = 0;
   virtual uint64_t scale_at(uint64_t row, uint64_t group) const = 0;
   virtual uint8_t zero_of(const tenon_rows& src, uint64_t row, uint64_t group) const = 0;
 
@@ -92,12 +98,11 @@ class GroupedMatrix : public Matrix {
   uint64_t group_, groups_;
 
  private:
-  // Returns for each column of the file where it is held: the columns of a group stand side by side, in their order.
-  std::vector<uint32_t> place_columns(const tenon_rows& src) {
-    std::vector<uint32_t> to_column(columns_);
-    std::iota(to_column.begin(), to_column.end(), 0U);
-    permutation_ = to_column;
-    if (group_name_ == nullptr) return to_column;
+  // Finds the order of columns in which those of a group stand side by side, in their order.
+  void place_columns(const tenon_rows& src) {
+    permutation_.resize(columns_);
+    std::iota(permutation_.begin(), permutation_.end(), 0U);
+    if (group_name_ == nullptr) return;
     const tenon_slice& indices = src.tensor[group_tensor_];
     const auto where = [&](uint32_t i) { return "tensor " + full_name(group_name_) + ": column " + std::to_string(i); };
     std::vector<uint32_t> group(columns_);
@@ -115,13 +120,17 @@ class GroupedMatrix : public Matrix {
     std::stable_sort(permutation_.begin(), permutation_.end(),
                      [&](uint32_t a, uint32_t b) { return group[a] < group[b]; });
     for (uint32_t i = 0; i < columns_; ++i) {
-      to_column[permutation_[i]] = i;
       if (group[permutation_[i]] == i / group_) continue;
       throw sdk::Failed("tensor " + full_name(group_name_) + ": group " + std::to_string(i / group_) +
                         " has other than " +
                         std::to_string(std::min<uint64_t>(group_, columns_ - i / group_ * group_)) + " columns");
     }
-    return to_column;
+  }
+
+  // Returns a row of codes with those of a group side by side, in `ordered`.
+  const uint8_t* put_in_order(const uint8_t* codes, std::vector<uint8_t>& ordered) const {
+    std::transform(permutation_.begin(), permutation_.end(), ordered.begin(), [&](uint32_t i) { return codes[i]; });
+    return ordered.data();
   }
 
   uint32_t held_group_ = 0;

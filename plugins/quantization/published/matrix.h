@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../coded/coding.h"
+#include "byte_codes.h"
 #include "tenon/sdk/convert.h"
 #include "tenon/sdk/error.h"
 #include "tenon/sdk/stored.h"
@@ -34,9 +35,10 @@ inline uint8_t exponent_of(float power) {
   return static_cast<uint8_t>(bits >> 23);
 }
 
-// It makes a row of k codes as the coding holds it. Scales are in the coding's format already.
-inline void hold_row(const coded::Coding& c, uint32_t k, const Row& from, uint8_t* to) {
-  std::memset(to, 0, c.row_bytes(k));
+// It makes a row of k codes of kBits bits as the coding holds it, and writes every byte of it. Scales are in the
+// coding's format already. Codings with two levels of scales, or with scales of eights, hold no published matrix.
+template <uint32_t kBits>
+void hold_row_of(const coded::Coding& c, uint32_t k, const Row& from, uint8_t* to) {
   if (c.row_header() != 0) std::memcpy(to, from.scale, sizeof(float));
   to += c.row_header();
   for (uint32_t begin = 0, g = 0; begin < k; begin += c.group, ++g) {
@@ -51,16 +53,21 @@ inline void hold_row(const coded::Coding& c, uint32_t k, const Row& from, uint8_
     if (c.scaling == coded::Scaling::kExponent) *to = exponent_of(from.scale[g]);
     if (c.scaling == coded::Scaling::kSixteens) std::memcpy(to, from.zero + size_t{2} * g, 2);
     to += c.group_header();
-    for (uint32_t i = begin; i < begin + c.group; i += sdk::kUnitCodes, to += sdk::unit_bytes(c.bits)) {
-      if (c.bits == 8) {
-        if (i < k) std::memcpy(to, from.code + i, std::min(sdk::kUnitCodes, k - i));
+    for (uint32_t i = begin; i < begin + c.group; i += sdk::kUnitCodes, to += sdk::unit_bytes(kBits)) {
+      if (i + sdk::kUnitCodes <= k) {
+        make_unit<kBits>(from.code + i, to);
         continue;
       }
-      for (uint32_t j = i; j < std::min(k, i + sdk::kUnitCodes); ++j) {
-        sdk::add_to_unit(c.bits, from.code[j], to, j - i);
-      }
+      uint8_t filled[sdk::kUnitCodes] = {};
+      if (i < k) std::memcpy(filled, from.code + i, k - i);
+      make_unit<kBits>(filled, to);
     }
   }
+}
+inline void hold_row(const coded::Coding& c, uint32_t k, const Row& from, uint8_t* to) {
+  coded::with_index<8>(c.bits - 1, [&]<uint32_t kIndex>(std::integral_constant<uint32_t, kIndex>) {
+    hold_row_of<kIndex + 1>(c, k, from, to);
+  });
 }
 
 // Returns where a tensor stands among those of a matrix, which are sorted by name; n_tensors if it is not there.

@@ -14,15 +14,17 @@ class PairedMatrix : public Matrix {
   void take_rows(const tenon_rows& src, const Put& put) override {
     check(src);
     const Numbers numbers = numbers_of(src);
-    const uint32_t n = columns_ / held_group_;
+    const uint32_t n = columns_ / held_group_, held_of_file = group_ / held_group_;
     std::vector<uint8_t> codes(columns_);
     std::vector<float> pairs(size_t{2} * n);  // (scale, offset) by group
     for (uint64_t row = 0; row < rows_; ++row) {
       take_codes(src, row, codes.data());
-      for (uint32_t g = 0; g < n; ++g) {
-        const Pair pair = pair_of(numbers, row, uint64_t{g} * held_group_ / group_);
-        pairs[size_t{2} * g] = pair.scale;
-        pairs[size_t{2} * g + 1] = pair.offset;
+      for (uint32_t g = 0; g < n;) {
+        const Pair pair = pair_of(numbers, row, g / held_of_file);
+        for (const uint32_t end = g + held_of_file; g < end; ++g) {
+          pairs[size_t{2} * g] = pair.scale;
+          pairs[size_t{2} * g + 1] = pair.offset;
+        }
       }
       put(row, {codes.data(), pairs.data()});
     }

@@ -99,11 +99,17 @@ class GroupMatrix final : public published::GroupedMatrix {
   }
 
  protected:
-  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, const std::vector<uint32_t>& to_column,
-                  uint8_t* codes) const override {
+  void take_codes(const tenon_rows& src, uint64_t row, uint32_t count, uint8_t* codes) const override {
     const auto* q = static_cast<const uint8_t*>(src.tensor[codes_].data) + row * columns_;
-    for (uint32_t r = 0; r < count; ++r, q += columns_, codes += columns_) {
-      for (uint32_t i = 0; i < columns_; ++i) codes[to_column[i]] = held(static_cast<int8_t>(q[i]), kCodes);
+    const uint32_t half = 1U << (bits_ - 1);
+    for (uint32_t r = 0; r < count; ++r, q += columns_, codes += pitch()) {
+      uint8_t all = 0;
+      for (uint32_t i = 0; i < columns_; ++i) {
+        codes[i] = static_cast<uint8_t>(q[i] + half);
+        all |= codes[i];
+      }
+      if (all >> bits_ == 0) continue;
+      for (uint32_t i = 0; i < columns_; ++i) (void)held(static_cast<int8_t>(q[i]), kCodes);  // throws for the first
     }
   }
   uint64_t scale_at(uint64_t row, uint64_t group) const override { return row * groups_ + group; }
@@ -178,7 +184,8 @@ class PackedMatrix final : public published::PairedMatrix {
  protected:
   void take_codes(const tenon_rows& src, uint64_t row, uint8_t* codes) const override {
     const auto* q = static_cast<const uint8_t*>(src.tensor[codes_].data) + row * columns_ / 2;
-    for (uint32_t i = 0; i < columns_; ++i) codes[i] = (q[i / 2] >> i % 2 * 4 & 15U) ^ 8U;
+    published::unpack_codes(4, q, columns_, codes);
+    for (uint32_t i = 0; i < columns_; ++i) codes[i] ^= 8U;
   }
   Numbers numbers_of(const tenon_rows& src) const override {
     return {{src.tensor[scales_], scale_format_, full_name(kScale)},
