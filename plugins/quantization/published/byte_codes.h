@@ -1,8 +1,8 @@
 // Codes of 1 to 8 bits become bytes on their way from a file's words into a coding's units, eight at a time in a word of
 // 64 bits. Words are little-endian, in files as on every machine that Tenon runs on.
 //
-// Example: spread<4>(0x87654321) is 0x0807060504030201, in three steps, each of which moves the upper half of the codes
-// of a field into a field of their own: 0x0000876500004321, 0x0087006500430021 and the result.
+// Example: three steps make 0x0807060504030201 of spread<4>(0x87654321). Each moves the upper half of a field's codes into
+// a field of their own, so that the word is 0x0000876500004321 after the first one and 0x0087006500430021 after the second.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,8 @@ struct ClusterBlock {
 
   const MatvecArgs& a;
   const TileGemmPointers& p;
-  uint32_t band = 0, panel, rank;  // the rank in the cluster
+  static constexpr uint32_t band = 0;  // there is one
+  uint32_t panel, rank;                // the rank in the cluster
   uint32_t tiles, segments, stages_of_panel;
   PreparedHalves halves;
   uint32_t first, last;  // stages
@@ -171,9 +172,8 @@ class PartSums : PanelTurns<ClusterBlock<F>> {
     const TiledRows rows(b_.p.normed, b_.a.rows, columns + sdk::number_columns(columns, kClusterRows));
     const float weight = stores ? octet_scale(b_.a.normed, octet) * b_.p.normed_weights[column] : 0;
     const float first = saturated<H>(v[0] * weight * numbers_.scale(row)),
-                second = saturated<H>(v[1] * weight * numbers_.scale(row + 1)),
-                other = __shfl_xor_sync(~0U, odd ? first : second, 1);
-    const uint32_t word = odd ? to_halves<H>(other, second) : to_halves<H>(first, other);
+                second = saturated<H>(v[1] * weight * numbers_.scale(row + 1));
+    const uint32_t word = exchanged_halves<H>(first, second, odd, 1);
     if (stores) *reinterpret_cast<uint32_t*>(rows.at(row + (odd ? 1 : 0), octet) + column % 32 / 8 * 4) = word;
 
     constexpr uint32_t kWarps = kClusterColumns / 32;  // they have a row
@@ -187,11 +187,8 @@ class PartSums : PanelTurns<ClusterBlock<F>> {
     if (i < 2 && own < live_ && b_.panel < all) {
       float square = 0;
       for (uint32_t w = 0; w < kWarps; ++w) square += shared_.square[warp_ + w][i];
-      const auto number = [&](uint32_t n) {
-        return reinterpret_cast<float*>(rows.at(own, columns / 8 + n / 4)) + n % 4;
-      };
-      *number(b_.panel) = square;
-      if (b_.panel == 0) *number(all) = 1 / numbers_.scale(own);
+      *rows.number(own, columns, b_.panel) = square;
+      if (b_.panel == 0) *rows.number(own, columns, all) = 1 / numbers_.scale(own);
     }
   }
 
@@ -214,11 +211,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<kClusterRows>::kThreads,
   const uint32_t warp = warp_id();
   using Shape = detail::TileGemmShape<kClusterRows>;
   if (warp >= detail::kPanelTiles) {
-    if (warp < Shape::kXFiller && elect_lane()) detail::fill_weights(block, warp - detail::kPanelTiles);
-    __syncwarp();
-    this_cluster().wait();
-    wait();
-    if (warp == Shape::kXFiller && elect_lane()) detail::fill_x(block);
+    detail::fill_rings(block, warp);
   } else {
     this_cluster().wait();
     wait();

@@ -42,7 +42,7 @@ namespace detail {
 
 inline constexpr uint32_t kGroupThreads = 128;
 
-// What a pair has of a panel's sums is added up with what other pairs have, and finished, here.
+// It adds up what pairs have of a panel's sums, and finishes them.
 template <PackedFormat F, int N>
 class PanelSums : PanelTurns<TileGemmBlock<F, N>> {
   using Turns = PanelTurns<TileGemmBlock<F, N>>;
@@ -222,11 +222,7 @@ __global__ void __launch_bounds__(detail::TileGemmShape<N>::kThreads, 1)
   using Shape = detail::TileGemmShape<N>;
   if (warp >= detail::kPanelTiles) {
     if constexpr (Shape::kMovesRegisters) warpgroup::keep_registers<Shape::kKept>();
-    if (warp < Shape::kXFiller && elect_lane()) detail::fill_weights(block, warp - detail::kPanelTiles);
-    __syncwarp();
-    this_cluster().wait();
-    wait();
-    if (warp == Shape::kXFiller && elect_lane()) detail::fill_x(block);
+    detail::fill_rings(block, warp);
   } else {
     if constexpr (Shape::kMovesRegisters) warpgroup::take_registers<Shape::kTaken>();
     this_cluster().wait();

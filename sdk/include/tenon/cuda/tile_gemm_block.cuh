@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "tenon/cuda/cluster.cuh"
+#include "tenon/cuda/overlap.cuh"
 #include "tenon/cuda/prepared_halves.cuh"
 #include "tenon/cuda/warp.cuh"
 #include "tenon/cuda/warpgroup.cuh"
@@ -237,8 +238,8 @@ struct TileGemmBlock {
 };
 
 // ---- How a block fills its rings. So many blocks of its cluster, Block::kXReaders, read the same x ----------------------
-// Of so many consecutive stages of K, Block::kStagesAtOnce, it multiplies as many tiles as have room in one stage of the
-// ring. The last of them may have none there.
+// A stage of a ring has Block::kStagesAtOnce consecutive stages of K. This returns how many the block has left of these
+// from stage s on: at its end there may be fewer.
 template <class Block>
 __device__ __forceinline__ uint32_t stages_there(const Block& b, uint32_t s) {
   return Block::kStagesAtOnce == 1 ? 1 : min(Block::kStagesAtOnce, b.last - s);
@@ -310,6 +311,16 @@ __device__ __forceinline__ void fill_x(const Block& b) {
     }
     for (uint32_t i = 0; i < Block::kStagesAtOnce; ++i) walk.advance();
   }
+}
+// All warps that do not multiply call it. x comes once the blocks of the cluster have met, and after the wait.
+template <class Block>
+__device__ __forceinline__ void fill_rings(const Block& b, uint32_t warp) {
+  constexpr uint32_t kXFiller = TileGemmShape<Block::kRows>::kXFiller;
+  if (warp < kXFiller && elect_lane()) fill_weights(b, warp - kPanelTiles);
+  __syncwarp();
+  this_cluster().wait();
+  wait();
+  if (warp == kXFiller && elect_lane()) fill_x(b);
 }
 
 }  // namespace detail

@@ -10,6 +10,14 @@ namespace tenon::cuda::detail {
 
 inline constexpr uint32_t kSumBarrier = 1;  // all that multiply meet there
 
+// Two lanes, so far apart, have neighbouring columns, and exchange what they have of each other's row of two. Returns the
+// word that this lane has to store: of the first row, or of the second one if it is odd.
+template <HalfType H>
+__device__ __forceinline__ uint32_t exchanged_halves(float of_row, float of_next, bool odd, int apart) {
+  const float other = __shfl_xor_sync(~0U, odd ? of_row : of_next, apart);
+  return odd ? to_halves<H>(other, of_next) : to_halves<H>(of_row, other);
+}
+
 // A warp finishes its sums of a tile by 8 * kGroups rows of a band, from a multiple of eight on. It has 16 packed rows, a lane
 // rows g and g + 8 of them, g = lane / 4; of each eight rows of x it has two.
 template <PackedFormat F, int N, uint32_t kGroups>
@@ -114,13 +122,6 @@ class FinishedRows {
     each_row(b_.p.y, b_.a.y_stride, column, [&](float* y, uint32_t i) { *y = sum(sums, i, half); });
   }
   static __device__ __forceinline__ float saturated(float v) { return cuda::saturated<typename F::Half>(v); }
-  // Two lanes that have neighbouring columns exchange what they have of each other's rows i and i + 1. Returns the
-  // word that this lane has to store: of row i, or of row i + 1 if it is odd.
-  static __device__ __forceinline__ uint32_t exchanged(float of_row, float of_next, bool odd) {
-    using H = typename F::Half;
-    const float other = __shfl_xor_sync(~0U, odd ? of_row : of_next, 4);
-    return odd ? to_halves<H>(other, of_next) : to_halves<H>(of_row, other);
-  }
   // A tile has eight columns of y, which are a word of each of four octets (tenon/sdk/linked_rows.h).
   __device__ __forceinline__ void store_tiled(uint32_t tile, float (&sums)[kSums]) const {
     const uint32_t g = lane_id() / 4, odd = g % 2, octet = tile / 4 * 4 + g / 2;
@@ -131,7 +132,8 @@ class FinishedRows {
     const float up = octet_scale(b_.a.y_tiled, octet);
 #pragma unroll
     for (uint32_t i = 0; i < kRows; i += 2) {
-      const uint32_t word = exchanged(saturated(sum(sums, i, 0) * up), saturated(sum(sums, i + 1, 0) * up), odd != 0);
+      const uint32_t word = exchanged_halves<typename F::Half>(saturated(sum(sums, i, 0) * up),
+                                                               saturated(sum(sums, i + 1, 0) * up), odd != 0, 4);
       if (is_stored(i + odd)) *reinterpret_cast<uint32_t*>(at) = word;
       rows.advance(at, in_band);
     }
@@ -155,8 +157,9 @@ class FinishedRows {
       uint32_t word[2];
 #pragma unroll
       for (uint32_t half = 0; half < 2; ++half) {
-        word[half] = exchanged(saturated(sum(sums, i, half) * weight[half] * scale[0]),
-                               saturated(sum(sums, i + 1, half) * weight[half] * scale[1]), odd != 0);
+        word[half] = exchanged_halves<typename F::Half>(saturated(sum(sums, i, half) * weight[half] * scale[0]),
+                                                        saturated(sum(sums, i + 1, half) * weight[half] * scale[1]),
+                                                        odd != 0, 4);
       }
       if (is_stored(i + odd)) *reinterpret_cast<uint2*>(at) = {word[0], word[1]};
       rows.advance(at, in_band);
@@ -186,9 +189,7 @@ class FinishedRows {
         for (uint32_t w = 0; w < kSummedWarps; ++w) {
           square += shared_.square[own_part * kSummedWarps + w][number_of_row];
         }
-        const auto number = [&](uint32_t n) {
-          return reinterpret_cast<float*>(rows.at(b_.band * N + own, columns / 8 + n / 4)) + n % 4;
-        };
+        const auto number = [&](uint32_t n) { return rows.number(b_.band * N + own, columns, n); };
         *number(kParts * part + own_part) = square;
         if (part + own_part == 0) *number(all) = 1 / numbers_.scale(own);
       }

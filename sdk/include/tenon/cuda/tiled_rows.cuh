@@ -29,6 +29,10 @@ class TiledRows {
   __device__ __forceinline__ uint8_t* at(uint32_t row, uint32_t octet) const {
     return tensor_ + row / band_rows_ * band_bytes_ + (size_t{octet} * band_rows_ + row % band_rows_) * 16;
   }
+  // Returns the place of the n-th number that follows a row of so many columns, before a norm.
+  __device__ __forceinline__ float* number(uint32_t row, uint32_t columns, uint32_t n) const {
+    return reinterpret_cast<float*>(at(row, columns / 8 + n / 4)) + n % 4;
+  }
   // Goes on from the place of a row to that of the row eight further on; `in_band` is the row's number in its band.
   __device__ __forceinline__ void advance(uint8_t*& at, uint32_t& in_band) const {
     at += 8 * 16;
