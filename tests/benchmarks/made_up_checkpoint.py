@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """made_up_checkpoint.py FORM OUT [--shape NAME] [--layers N]
 
-Writes a model of random weights as a published form stores them, to measure how fast it runs: a Hugging Face folder, or for
+Writes a model of random weights as a published form stores them, to measure how fast it runs or is quantized: a Hugging Face folder, or for
 GGUF's types a file that ends in .gguf. All layers have the same numbers, the head and the embedding are in bf16 (F16 in GGUF),
 and the tokenizer has a token for each byte. `tenon bench OUT --set quantization.use=auto` runs it. Forms: """
 import argparse
@@ -48,15 +48,27 @@ def scales(dtype, *shape):
     return constant_run(dtype, [RANDOM.uniform(1 / 1024, 1 / 512) for _ in range(4096)], *shape)
 
 
+def some_weights():
+    """As many as a prime number, so that no two rows are equal."""
+    return [RANDOM.gauss(0, 0.02) for _ in range(65521)]
+
+
 def constant_run(dtype, values, *shape):
     return Tensor(dtype, shape, repeated(in_16_bits(dtype, values), 2 * math.prod(shape)))
 
 
-def gptq(n, k):
-    """Groups of 128; codes of zero points are 7, since a code with all bits set is refused."""
-    groups = b"".join(struct.pack("<i", column // 128) for column in range(k))
+def gptq(n, k, act_order=False):
+    """Groups of 128; codes of zero points are 7, since a code with all bits set is refused. With act_order each group has columns from
+    anywhere, the same ones in all matrices of k columns."""
+    groups = [column // 128 for column in range(k)]
+    if act_order:
+        random.Random(k).shuffle(groups)
     return {"qweight": codes("I32", k // 8, n), "qzeros": constant("I32", b"\x77" * 4, k // 128, n // 8),
-            "scales": scales("F16", k // 128, n), "g_idx": Tensor("I32", (k,), groups)}
+            "scales": scales("F16", k // 128, n), "g_idx": Tensor("I32", (k,), struct.pack(f"<{k}i", *groups))}
+
+
+def gptq_act_order(n, k):
+    return gptq(n, k, act_order=True)
 
 
 def awq(n, k):
@@ -77,7 +89,12 @@ def mxfp4(n, k):
     return {"weight_packed": codes("U8", n, k // 2), "weight_scale": constant("U8", bytes([127 - 8]), n, k // 32)}
 
 
-# The config.json of each form, and its tensors of a matrix of n rows and k columns.
+def plain(n, k):
+    return {"weight": constant_run("BF16", some_weights(), n, k)}
+
+
+# The quantization_config of each form, and its tensors of a matrix of n rows and k columns.
+GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}
 INTEGERS = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 128}
 FLOATS = {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "group", "group_size": 32}
 
@@ -88,7 +105,9 @@ def packed_linear(form, weights):
 
 
 FOLDERS = {
-    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True}, gptq),
+    "bf16": (None, plain),
+    "gptq": (GPTQ, gptq),
+    "gptq_act_order": (GPTQ | {"desc_act": True}, gptq_act_order),
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}, awq),
     "hqq": ({"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64, "axis": 1}},
              "skip_modules": ["lm_head"]}, hqq),
@@ -115,7 +134,7 @@ def matrices(shape):
 
 
 def embedding(dtype, *shape):
-    return constant_run(dtype, [RANDOM.gauss(0, 0.02) for _ in range(65521)], *shape)  # a prime: no two rows are equal
+    return constant_run(dtype, some_weights(), *shape)
 
 
 def write_folder(out, form, shape, layers):
@@ -141,7 +160,9 @@ def write_folder(out, form, shape, layers):
     config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width, "intermediate_size": mlp,
               "num_attention_heads": heads, "num_key_value_heads": kv_heads, "num_hidden_layers": layers, "vocab_size": vocabulary,
               "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "max_position_embeddings": 16384, "hidden_act": "silu",
-              "tie_word_embeddings": False, "torch_dtype": "bfloat16", "quantization_config": quantization}
+              "tie_word_embeddings": False, "torch_dtype": "bfloat16"}
+    if quantization is not None:
+        config["quantization_config"] = quantization
     (out / "config.json").write_text(json.dumps(config, indent=2))
     tokenizer = {"model": {"type": "BPE", "vocab": {token: i for i, token in enumerate(byte_tokens())}, "merges": []},
                  "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}, "decoder": {"type": "ByteLevel"}}

@@ -1,5 +1,6 @@
 // This is the base of the schemes on CUDA that read published checkpoints and nothing else: scheme.h on a GPU.
-// An op before the product gathers x where columns are in another order, as on the CPU; each expert has one.
+// Where columns are in another order, products of few rows take x in that order as they prepare it. Before others an op
+// gathers x, as on the CPU; each expert has an order.
 #pragma once
 
 #include <memory>
@@ -52,7 +53,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     if (!is_permuted(s)) return claim;
     if (s.rows_wanted != 0) throw sdk::Refused("an embedding whose columns are in another order");
     if (s.x_format != TENON_F32) throw sdk::Refused("activations other than f32, whose columns are to be put in order");
-    claim.pro = 0;  // x is gathered before the product
+    if (!takes_order(s, b.rows)) claim.pro = 0;  // an op gathers x before the product
     return claim;
   }
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
@@ -68,7 +69,7 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     tenon_footprint f = Base::footprint(site);
     f.flags |= TENON_FOOTPRINT_WHOLE;
     f.load_bytes = batch_bytes(Schema::kCodings[site.code], site.k);
-    if (site.permuted) f.store_bytes[f.n_stores++] = site.orders.size() * site.k * sizeof(uint32_t);
+    if (site.permuted) f.store_bytes[f.n_stores++] = site.orders.size() * site.k * sizeof(uint16_t);
     return f;
   }
 
@@ -83,23 +84,35 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     std::vector<uint32_t>& order = site.orders[expert];
     if (!order.empty()) return matrix.form->need_order(order, *site.published.front().form);
     order = matrix.form->permutation();
-    const auto stream = static_cast<cudaStream_t>(queue);
-    TENON_CUDA_CHECK(cudaMemcpyAsync(static_cast<uint32_t*>(store[site.stores]) + expert * site.k, order.data(),
-                                     order.size() * sizeof(uint32_t), cudaMemcpyHostToDevice, stream));
+    const std::vector<uint16_t> columns(order.begin(), order.end());  // at most 57344, see check_site()
+    // Memory that is not pinned has been read when the call returns.
+    TENON_CUDA_CHECK(cudaMemcpyAsync(static_cast<uint16_t*>(store[site.stores]) + expert * site.k, columns.data(),
+                                     columns.size() * sizeof(uint16_t), cudaMemcpyHostToDevice,
+                                     static_cast<cudaStream_t>(queue)));
   }
 
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     if (!site.permuted) return Base::record(site, call, rec);
+    const tenon_tid order = call.store[site.stores];
+    const auto rows = static_cast<uint32_t>(sdk::rows_of(rec.describe(call.y)));
+    if (Base::takes_order(site.code, {site.k, site.experts, rows})) {
+      return Base::record_in_order(site, call, order, rec);
+    }
     tenon_linear_call gathered = call;
-    gathered.x = record_gather(
-        site, call, call.store[site.stores], rec,
-        [&](const sdk::OpSpec& spec, const GatherArgs& args) { cuda::emit<&detail::run_gather>(rec, spec, args); });
+    gathered.x = record_gather<uint16_t>(site, call, order, rec, [&](const sdk::OpSpec& spec, const GatherArgs& args) {
+      cuda::emit<&detail::run_gather>(rec, spec, args);
+    });
     Base::record(site, gathered, rec);
   }
 
  private:
   static constexpr size_t kCount = std::size(Schema::kCodings);
 
+  bool takes_order(const tenon_linear& s, uint32_t rows) const {
+    std::vector<tenon_format> sources;
+    for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(source(s, i));
+    return Base::takes_order(code(sources), {static_cast<uint32_t>(s.in_dim), s.experts, rows});
+  }
   static bool is_permuted(const tenon_linear& s) {
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       if (Schema::published(s, i)->permuted()) return true;

@@ -21,8 +21,8 @@ struct GatherOperand {
 };
 
 // Has emit(spec, args) emit the op, a chunk a row on the CPU, before a product of the site, and returns the tensor that it makes: (rows, k) f32.
-// The store `order` has the column of each place, for one expert after the other.
-template <class Site, class Emit>
+// The store `order` has the column of each place as an Index, for one expert after the other.
+template <class Index, class Site, class Emit>
 tenon_tid record_gather(const Site& site, const tenon_linear_call& call, tenon_tid order, sdk::Recorder& rec,
                         const Emit& emit) {
   const GatherArgs args{site.k, static_cast<uint32_t>(rec.describe(call.x).dim[0]), site.experts,
@@ -37,7 +37,7 @@ tenon_tid record_gather(const Site& site, const tenon_linear_call& call, tenon_t
                                             {Operand::kExpert, site.experts != 0 ? call.expert : live, TENON_READ},
                                             {Operand::kOrder, order, TENON_READ}});
   sdk::OpSpec spec{.name = "gather", .operands = operands, .chunks = {args.rows}};
-  spec.cost.read[args.experts == 0 ? sdk::kFixedCost : sdk::kCostPerRow] = double{sizeof(uint32_t)} * args.k;
+  spec.cost.read[args.experts == 0 ? sdk::kFixedCost : sdk::kCostPerRow] = double{sizeof(Index)} * args.k;
   spec.cost.read[sdk::kCostPerRow] += double{sizeof(float)} * args.k;
   spec.cost.written[sdk::kCostPerRow] = double{sizeof(float)} * args.k;
   emit(spec, args);

@@ -114,9 +114,9 @@ class PublishedScheme : public sdk::cpu::LinearScheme<PublishedScheme<Schema, He
   void record(Site& site, const tenon_linear_call& call, sdk::Recorder& rec) const {
     if (!site.permuted) return Base::record(site, call, rec);
     tenon_linear_call gathered = call;
-    gathered.x =
-        record_gather(site, call, call.store[site.mats.size()], rec,
-                      [&](const sdk::OpSpec& spec, const GatherArgs& args) { rec.emit<&detail::gather>(spec, args); });
+    gathered.x = record_gather<uint32_t>(
+        site, call, call.store[site.mats.size()], rec,
+        [&](const sdk::OpSpec& spec, const GatherArgs& args) { rec.emit<&detail::gather>(spec, args); });
     Base::record(site, gathered, rec);
   }
 

@@ -165,6 +165,12 @@ inline constexpr bool kNeedsSums = false;
 template <class F>
   requires requires { F::kNeedsSums; }
 inline constexpr bool kNeedsSums<F> = F::kNeedsSums;
+// If true, columns may be in an order of their own (RowSource::order of row_prologue.cuh).
+template <class F>
+inline constexpr bool kTakesOrder = false;
+template <class F>
+  requires requires { F::kTakesOrder; }
+inline constexpr bool kTakesOrder<F> = F::kTakesOrder;
 
 // A site has so many stores: the packed weights, and the rows' scales if there are any.
 template <PackedFormat F>

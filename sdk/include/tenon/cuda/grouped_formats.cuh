@@ -35,6 +35,7 @@ struct GroupedFormat {
   static constexpr bool kStaggered = Weights::kStaggered, kNeedsSums = kBias != 0 || Scales::kOffsets;
   static constexpr uint32_t kTableBytes = cuda::kTableBytes<Weights>;
   static constexpr bool kQuartetsOfPairs = BookQuartets<Weights>;
+  static constexpr bool kTakesOrder = std::is_same_v<Scales, HalfZeroPoints>;  // those of GPTQ's act-order
   // Sums of a group in one digit are less than 2^22, so that they can be bits of a float.
   static constexpr bool kTakesDigits =
       (QuartetWeights<Weights> || kQuartetsOfPairs) && Group >= 32 && Group <= 128 && Blocks <= 4;

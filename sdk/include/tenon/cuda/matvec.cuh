@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kMatvecThreads)
   __shared__ float squares[kMatvecWarps];
   const PreparedRows<F> rows(a.k, kRowBlocks, kPaired);
   const uint32_t row = blockIdx.x, warp = threadIdx.x / 32;
-  RowSource source{p.x + row * a.x_stride, p.norm, a.k, segments_of<F>(a.k)};
+  RowSource source{p.x + row * a.x_stride, p.norm, a.k, segments_of<F>(a.k), kRouted ? nullptr : p.order};
   if (p.norm != nullptr) keep_norm<F>(source, warp, memory);
   wait();
 
@@ -175,8 +175,8 @@ class Matvec {
         run<kVariant>(a, p, BlockSize::kLarge, launch);
       });
     }
-    if constexpr (kTakesDigits<F>) {
-      if (a.digits != 0) return multiply_one<true>(a, p, size, launch);
+    if constexpr (kTakesOrder<F>) {
+      if (p.order != nullptr) return multiply_one<true>(a, p, size, launch);
     }
     multiply_one<false>(a, p, size, launch);
   }
@@ -184,10 +184,18 @@ class Matvec {
  private:
   using Variant = detail::MatvecVariant;
 
-  template <bool kDigits>
+  template <bool kOrdered>
   static void multiply_one(const MatvecArgs& a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
-    constexpr Variant kTogether{.tiles = kTiles, .row_blocks = 1, .shared = true, .digits = kDigits},
-        kOneByOne{.tiles = 1, .row_blocks = 1, .shared = true, .digits = kDigits};
+    if constexpr (kTakesDigits<F>) {
+      if (a.digits != 0) return multiply_one_as<true, kOrdered>(a, p, size, launch);
+    }
+    multiply_one_as<false, kOrdered>(a, p, size, launch);
+  }
+  template <bool kDigits, bool kOrdered>
+  static void multiply_one_as(const MatvecArgs& a, const MatvecPointers& p, BlockSize size, const Launch& launch) {
+    constexpr Variant kTogether{
+        .tiles = kTiles, .row_blocks = 1, .shared = true, .digits = kDigits, .ordered = kOrdered},
+        kOneByOne{.tiles = 1, .row_blocks = 1, .shared = true, .digits = kDigits, .ordered = kOrdered};
     if (in_shared<kTiles>(a, size)) return run<kTogether>(a, p, size, launch);
     run<kOneByOne>(a, p, size, launch);
   }

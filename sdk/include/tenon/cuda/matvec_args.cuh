@@ -47,6 +47,7 @@ struct MatvecPointers {
   // If MatvecArgs::normed says so: rows for the norm after the product are left here, and its weights, (columns) f32.
   uint8_t* normed;
   const float* normed_weights;
+  const uint16_t* order;  // as RowSource has it; only matvec.cuh reads it, of formats that say kTakesOrder
 };
 
 }  // namespace tenon::cuda

@@ -21,17 +21,18 @@ struct OneRow<F, true> {
 
 // A kernel is compiled for a format and these choices, which matvec.cuh explains.
 struct MatvecVariant {
-  int tiles;            // a warp multiplies so many together
-  int row_blocks;       // x has so many; 1 if it is shared
-  bool shared;          // x is one row, which lies in shared memory; else x was prepared before
-  bool routed = false;  // the rows have experts
-  bool paired = true;   // x is paired, else unpaired
-  bool digits = false;  // x is digits; it is shared then
+  int tiles;             // a warp multiplies so many together
+  int row_blocks;        // x has so many; 1 if it is shared
+  bool shared;           // x is one row, which lies in shared memory; else x was prepared before
+  bool routed = false;   // the rows have experts
+  bool paired = true;    // x is paired, else unpaired
+  bool digits = false;   // x is digits; it is shared then
+  bool ordered = false;  // columns have an order of their own; x is shared then
 
   // A kernel has the choices as a number, since nvcc compiles no kernel whose template argument is a struct.
   constexpr uint32_t code() const {
     return static_cast<uint32_t>(tiles) | static_cast<uint32_t>(row_blocks) << 8 | uint32_t{shared} << 16 |
-           uint32_t{routed} << 17 | uint32_t{paired} << 18 | uint32_t{digits} << 19;
+           uint32_t{routed} << 17 | uint32_t{paired} << 18 | uint32_t{digits} << 19 | uint32_t{ordered} << 20;
   }
   static constexpr MatvecVariant of(uint32_t code) {
     const auto is_set = [&](uint32_t bit) { return (code >> bit & 1) != 0; };
@@ -40,7 +41,8 @@ struct MatvecVariant {
             .shared = is_set(16),
             .routed = is_set(17),
             .paired = is_set(18),
-            .digits = is_set(19)};
+            .digits = is_set(19),
+            .ordered = is_set(20)};
   }
 };
 template <PackedFormat F, MatvecVariant kVariant>
@@ -51,7 +53,7 @@ struct MatvecShape {
   static_assert(Multiplies<F, X, kVariant.tiles, kVariant.row_blocks>);
   static constexpr int kTiles = kVariant.tiles, kRowBlocks = kVariant.row_blocks;
   static constexpr bool kShared = kVariant.shared, kRouted = kVariant.routed, kPaired = kVariant.paired,
-                        kDigits = kVariant.digits;
+                        kDigits = kVariant.digits, kOrdered = kVariant.ordered;
   static constexpr uint32_t kRows = X::kRows;                       // rows of x
   static constexpr uint32_t kOutputs = kTiles * kTileRows * kRows;  // a tile pair has so many
   using Ring = WarpRing<F::kSegmentBytes, kTiles>;
@@ -94,7 +96,8 @@ struct MatvecBlock {
             SegmentWalk<typename S::Format, S::kTiles>(first, last, segments, warp), segments};
   }
   __device__ __forceinline__ RowSource x_source() const {
-    return {S::kRouted && S::kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments};
+    return {S::kRouted && S::kShared ? p.x + blockIdx.y * a.x_stride : p.x, p.norm, a.k, segments,
+            S::kOrdered ? p.order : nullptr};
   }
 };
 

@@ -29,7 +29,7 @@ concept PackedProduct = requires(const MatvecArgs& a, const MatvecPointers& p, c
 };
 
 struct PackedArgs : MatvecArgs {
-  uint32_t has_norm, has_bias, has_addend, padding;
+  uint32_t has_norm, has_bias, has_addend, has_order;
 };
 // A product has these operands. x is as it is or prepared. kRouting has the rows' experts or, of prepared rows, their
 // groups. From kScales on kLive stands in the place of those that the format, the site or the claimed chains do not have.
@@ -46,12 +46,13 @@ struct PackedOperand {
     kAddend,
     kNormed,
     kNormedWeights,
+    kOrder,
     kCount
   };
 };
-// The op that prepares x has these. kRouting and kNorm are those of the product.
+// The op that prepares x has these. The last three are those of the product.
 struct PrepareOperand {
-  enum : uint32_t { kPrepared, kX, kLive, kRouting, kNorm, kCount };
+  enum : uint32_t { kPrepared, kX, kLive, kRouting, kNorm, kOrder, kCount };
 };
 
 template <PackedFormat F>
@@ -72,6 +73,7 @@ MatvecPointers packed_pointers(const PackedArgs& a, const Launch& launch) {
     p.normed = launch.ptr<uint8_t>(Operand::kNormed);
     p.normed_weights = launch.ptr<const float>(Operand::kNormedWeights);
   }
+  if (a.has_order != 0) p.order = launch.ptr<const uint16_t>(Operand::kOrder);
   return p;
 }
 inline MatvecPointers prepare_pointers(const PackedArgs& a, const Launch& launch) {
@@ -82,6 +84,7 @@ inline MatvecPointers prepare_pointers(const PackedArgs& a, const Launch& launch
   p.live = launch.ptr<const uint32_t>(Operand::kLive);
   if (a.experts != 0) p.routing = launch.ptr<const int32_t>(Operand::kRouting);
   if (a.has_norm != 0) p.norm = launch.ptr<const float>(Operand::kNorm);
+  if (a.has_order != 0) p.order = launch.ptr<const uint16_t>(Operand::kOrder);
   return p;
 }
 

@@ -152,6 +152,21 @@ class PackedScheme : public sdk::Quantization<T> {
     });
   }
 
+  // Says whether such products of a format's code take columns in an order of their own (RowSource::order).
+  struct OrderedProduct {
+    uint32_t k, experts, rows;
+  };
+  static bool takes_order(uint32_t code, const OrderedProduct& of) {
+    bool takes = false;
+    T::with_format(code, [&]<class F>(F) { takes = kTakesOrder<F>; });
+    return takes && of.k <= kMostOrdered && of.experts == 0 && of.rows <= kPairedRows;
+  }
+  // Records a product that does. order: u16 (k).
+  void record_in_order(Site& site, const tenon_linear_call& call, tenon_tid order, sdk::Recorder& rec) const {
+    const auto rows = static_cast<uint32_t>(sdk::rows_of(rec.describe(call.y)));
+    T::with_format(site.code, [&]<class F>(F) { record_packed<F>(site, call, rows, rec, order); });
+  }
+
   void record_rows(Site& site, const tenon_tid* store, tenon_tid index, tenon_tid y, sdk::Recorder& rec) const {
     const tenon_tensor out = rec.describe(y);
     const UnpackArgs a{.map = site.map,
@@ -278,7 +293,8 @@ class PackedScheme : public sdk::Quantization<T> {
   }
 
   template <PackedFormat F>
-  void record_packed(const Site& site, const tenon_linear_call& call, uint32_t rows, sdk::Recorder& rec) const {
+  void record_packed(const Site& site, const tenon_linear_call& call, uint32_t rows, sdk::Recorder& rec,
+                     tenon_tid order = 0) const {
     if ((site.experts != 0) != (call.expert != 0)) {
       throw sdk::Failed("a routed site needs the rows' experts, and no other takes them");
     }
@@ -289,6 +305,7 @@ class PackedScheme : public sdk::Quantization<T> {
     a.x_tiled = sdk::is_tiled(x) ? 1 : 0;
     a.x_normed = sdk::is_normed(x) ? 1 : 0;
     a.y_tiled = order_of(y);
+    a.has_order = order != 0 ? 1 : 0;
     const ClaimedTensors claimed = take_chains(site, call, a, rec);
     if (call.normed != 0) {
       if (a.silu != 0) throw sdk::Failed("rows for a norm are left beside what silu makes");
@@ -309,7 +326,8 @@ class PackedScheme : public sdk::Quantization<T> {
          {Operand::kBias, claimed.bias, TENON_READ},
          {Operand::kAddend, claimed.addend, TENON_READ},
          {Operand::kNormed, call.normed, TENON_WRITE},
-         {Operand::kNormedWeights, call.normed != 0 ? sdk::RmsNormOp(*call.norm).weight : 0, TENON_READ}});
+         {Operand::kNormedWeights, call.normed != 0 ? sdk::RmsNormOp(*call.norm).weight : 0, TENON_READ},
+         {Operand::kOrder, order, TENON_READ}});
     // Drafts and prompts keep every bit of a row for longer.
     a.unpaired = rec.bounds().rows_per_seq == 1 && rows > kSteadySequences && a.experts == 0 ? 1 : 0;
     // Where no program has several rows whose tokens are wanted, none has to have the bits of a single row. Routed
@@ -427,6 +445,7 @@ class PackedScheme : public sdk::Quantization<T> {
     operands[PrepareOperand::kLive] = product[PackedOperand::kLive];
     operands[PrepareOperand::kRouting] = product[PackedOperand::kRouting];
     operands[PrepareOperand::kNorm] = product[PackedOperand::kNorm];
+    operands[PrepareOperand::kOrder] = product[PackedOperand::kOrder];
     sdk::OpSpec spec{.name = "prepare", .operands = operands, .chunks = {}};
     spec.cost.read[kCostPerRow] = kFloatBytes * static_cast<double>(a.k);
     spec.cost.written[kCostPerRow] = static_cast<double>(bytes) / a.rows;

@@ -22,6 +22,7 @@ struct RowSource {
   const float* x;     // (k) f32
   const float* norm;  // RMSNorm's weights, (k) f32; nullptr: there is no norm
   uint32_t k, segments;
+  const uint16_t* order;  // (k): the weights' column i takes x[order[i]]; nullptr: columns are in the order of x
 };
 
 // This is where an octet lies in shared memory. Each 32 k have first their high parts, then their low ones. Formats
@@ -317,24 +318,80 @@ __device__ __forceinline__ float scale_of(uint32_t largest, ShareSums& found) {
   return __uint_as_float(bits << 23);
 }
 
+// Hands octet i of the share to the sink, times `scale`; whole warps do.
+template <PackedFormat F, ShareSink Sink>
+__device__ __forceinline__ void put(const OwnOctets<F>& own, uint32_t i, float (&v)[8], float scale, const Sink& sink,
+                                    ShareSums& found) {
+  if constexpr (DigitSink<Sink>) {
+    put_digits<F>(own, i, v, scale, sink);
+  } else {
+    found.total += put_split<F>(own, i, v, scale, sink);
+  }
+}
+
+// Takes an octet of columns from a whole row in shared memory, whose octets are in their own places.
+template <PackedFormat F>
+__device__ __forceinline__ void take_in_order(const RowSource& s, const uint8_t* row, uint32_t octet, float (&v)[8]) {
+  union {
+    uint4 words;
+    uint16_t columns[8];
+  } order{};
+  const bool there = 8 * octet < s.k;
+  if (there) order.words = reinterpret_cast<const uint4*>(s.order)[octet];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const uint32_t column = order.columns[i];
+    const uint32_t at = OctetPlace<F>::offset(column / 8) + column / 4 % 2 * OctetPlace<F>::kGap + column % 4 * 4;
+    v[i] = there ? *reinterpret_cast<const float*>(row + at) : 0;
+  }
+}
+// Does what prepare_share() does where columns have an order of their own. All of the block's warps call it: each brings
+// its share of x as it lies, and takes the columns that it multiplies from all of x.
+template <PackedFormat F, ShareSink Sink>
+__device__ __forceinline__ ShareSums prepare_in_order(const RowSource& s, uint32_t warp, uint8_t* memory,
+                                                      const Sink& sink) {
+  const OwnOctets<F> own(s.segments, warp);
+  ShareSums found;
+  keep_x(Share<F>{s, own, memory}, found.square);
+  __syncthreads();
+  float v[kHeldOctets][8];
+  uint32_t largest = 0;
+#pragma unroll
+  for (uint32_t h = 0; h < kHeldOctets; ++h) {
+    const uint32_t i = 32 * h + lane_id();
+    if (i >= own.count()) break;
+    take_in_order<F>(s, memory, own[i], v[h]);
+#pragma unroll
+    for (const float f : v[h]) largest = max(largest, __float_as_uint(f) & 0x7fffffff);
+  }
+  const float scale = scale_of<F, Sink>(largest, found);
+  __syncthreads();  // the sink may write where x lies
+#pragma unroll
+  for (uint32_t h = 0; h < kHeldOctets; ++h) {
+    if (32 * h < own.count()) put<F>(own, 32 * h + lane_id(), v[h], scale, sink, found);
+  }
+  __syncwarp();
+  return found;
+}
+
 }  // namespace detail
+
+// A row of up to so many columns, whole octets, may have an order.
+inline constexpr uint32_t kMostOrdered = 32 * detail::kHeldOctets * kMatvecWarps * 8;
 
 // After the wait and, if there is a norm, after keep_norm(): prepares the warp's share of a row. `memory` is in shared
 // memory, 4 bytes a k, 16-byte aligned. The sink may write an octet to the octet's own place in `memory`, and digits to
 // those of the eight octets of the same 64 k. Digits of a share with a number that is not finite give results that are
-// not.
+// not. Only formats that say kTakesOrder take a row with an order.
 template <PackedFormat F, ShareSink Sink>
 __device__ ShareSums prepare_share(const RowSource& s, uint32_t warp, uint8_t* memory, const Sink& sink) {
+  if constexpr (kTakesOrder<F>) {
+    if (s.order != nullptr) return detail::prepare_in_order<F>(s, warp, memory, sink);
+  }
   const OwnOctets<F> own(s.segments, warp);
   const detail::Share<F> share{s, own, memory};
   ShareSums found;
-  const auto put = [&](uint32_t i, float(&v)[8], float scale) {
-    if constexpr (DigitSink<Sink>) {
-      detail::put_digits<F>(own, i, v, scale, sink);
-    } else {
-      found.total += detail::put_split<F>(own, i, v, scale, sink);
-    }
-  };
+  const auto put = [&](uint32_t i, float(&v)[8], float scale) { detail::put<F>(own, i, v, scale, sink, found); };
   if (!kSparse<F> && own.count() <= 32 * detail::kHeldOctets) {
     float v[detail::kHeldOctets][8];
     const uint32_t largest = detail::load_octets(share, lane_id(), v, found.square);
