@@ -1,7 +1,7 @@
 // This takes a row of x on its way into a product: it is multiplied by RMSNorm's weights if there is a norm,
 // and becomes what a format multiplies (formats.cuh). Each of a block's warps prepares what it multiplies
-// itself, the segments s with s % kMatvecWarps equal to its own number, and so waits for nothing but x.
-// RMSNorm's factor comes in when the warps' sums meet.
+// itself, the segments s with s % kMatvecWarps equal to its own number, and so waits for nothing but x; where columns
+// have an order of their own, for the other warps' x as well. RMSNorm's factor comes in when the warps' sums meet.
 //
 // Eight k of a row are an octet. Example: K = 4096 in segments of 128 k has 32 segments of 16 octets; warp 3 prepares
 // segments 3 and 19, octets 48 to 63 and 304 to 319, one a lane.
