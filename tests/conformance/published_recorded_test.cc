@@ -1,13 +1,14 @@
-// What a scheme on CUDA records for published checkpoints, on machines without a GPU, too: before kernels run it asks
-// the device for nothing but its sizes, which are made up here.
+// These tests ask what a scheme on CUDA records for published checkpoints. They run on machines without a GPU, too: until
+// kernels run, a scheme asks the device for nothing but its sizes, which are made up here.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "conformance/op_runner.h"
 #include "conformance/published_forms.h"
 #include "support/component.h"
 #include "tenon/abi/quantization.h"
@@ -16,6 +17,7 @@
 namespace tenon::test {
 namespace {
 
+using conformance::OpRunner;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -37,63 +39,6 @@ class StandInGpu {
   tenon_device device_ = conformance::Device::cpu().table();
   tenon_env env_ = conformance::Device::cpu().env();
 };
-
-// This answers what a recorder is asked, and keeps what is emitted.
-class StandInProgram {
- public:
-  explicit StandInProgram(const tenon_bounds& bounds) {
-    recorder_.ctx = this;
-    recorder_.bounds = recorder_.largest = &bounds;
-    recorder_.temp = [](void* p, const tenon_tensor* t) { return of(p).add(*t); };
-    recorder_.keep = [](void* p, const tenon_tensor* t, const char*) { return of(p).add(*t); };
-    recorder_.slice = [](void* p, tenon_tid, const tenon_tensor* t, uint64_t) { return of(p).add(*t); };
-    recorder_.step = [](void* p, uint32_t) { return of(p).add(sdk::tensor(TENON_I32, {1})); };
-    recorder_.describe = [](void* p, tenon_tid id, tenon_tensor* out) { *out = of(p).tensors_.at(id); };
-    recorder_.emit = [](void* p, const tenon_op* op) {
-      of(p).ops_.push_back({op->name, {op->operand, op->operand + op->n_operands}});
-      return tenon_status{TENON_OK};
-    };
-  }
-  StandInProgram(const StandInProgram&) = delete;
-  StandInProgram& operator=(const StandInProgram&) = delete;
-
-  tenon_tid add(const tenon_tensor& t) {
-    tensors_.push_back(t);
-    return static_cast<tenon_tid>(tensors_.size() - 1);
-  }
-  const tenon_recorder& recorder() const { return recorder_; }
-  // Returns each op's name, and after it the `names` of those tensors that the op has.
-  std::vector<std::string> ops(const std::vector<std::pair<tenon_tid, std::string>>& names) const {
-    std::vector<std::string> all;
-    for (const Op& op : ops_) {
-      all.push_back(op.name);
-      for (const auto& [id, name] : names) {
-        const auto is = [&, own = id](const tenon_operand& o) { return o.tensor == own; };
-        if (std::any_of(op.operands.begin(), op.operands.end(), is)) all.back() += " " + name;
-      }
-    }
-    return all;
-  }
-
- private:
-  struct Op {
-    std::string name;
-    std::vector<tenon_operand> operands;
-  };
-  static StandInProgram& of(void* p) { return *static_cast<StandInProgram*>(p); }
-
-  std::vector<tenon_tensor> tensors_{tenon_tensor{}};  // 0 is none
-  std::vector<Op> ops_;
-  tenon_recorder recorder_ = sdk::abi_struct<tenon_recorder>();
-};
-
-tenon_bounds bounds_of(uint32_t rows) {
-  auto b = sdk::abi_struct<tenon_bounds>();
-  b.rows = b.seqs = b.out_rows = rows;
-  b.rows_per_seq = 1;
-  b.kv_len = 4096;
-  return b;
-}
 
 // This is a site of two matrices in a form, after RMSNorm.
 class RecordedSite {
@@ -119,7 +64,7 @@ class RecordedSite {
     pro.op = ops;
     description.linear.pro = &pro;
     description.linear.epi = &epi;
-    const tenon_bounds bounds = bounds_of(rows);
+    const tenon_bounds bounds = OpRunner::bounds({.rows = rows, .seqs = rows, .slots = rows, .rows_per_seq = 1});
     auto claim = sdk::abi_struct<tenon_claim>();
     check(table.claim(scheme.self(), &description.linear, &bounds, &claim, &why));
     const tenon_claim* claims[] = {&claim};
@@ -128,23 +73,28 @@ class RecordedSite {
     auto footprint = sdk::abi_struct<tenon_footprint>();
     check(table.footprint(scheme.self(), site, &footprint, &why));
 
-    StandInProgram program(bounds);
+    OpRunner host(bounds);
     auto call = sdk::abi_struct<tenon_linear_call>();
-    call.x = program.add(sdk::tensor(TENON_F32, {rows, k_}));
-    call.y = program.add(sdk::tensor(TENON_F32, {rows, 96}));
+    call.x = host.input(TENON_F32, {rows, k_}, nullptr);
+    call.y = host.output(TENON_F32, {rows, 96});
     std::vector<tenon_tid> stores;
-    for (uint32_t i = 0; i < footprint.n_stores; ++i) {
-      stores.push_back(program.add(sdk::tensor(TENON_U8, {static_cast<int64_t>(footprint.store_bytes[i])})));
-    }
+    for (uint32_t i = 0; i < footprint.n_stores; ++i) stores.push_back(host.store(footprint.store_bytes[i]));
     call.store = stores.data();
-    norm_.t[0] = program.add(sdk::tensor(TENON_F32, {k_}));
+    norm_.t[0] = host.input(TENON_F32, {k_}, nullptr);
     pro.n = claim.pro;
     call.pro = &pro;
     call.epi = &epi;
     call.claim = &claim;
-    check(table.record(scheme.self(), site, &call, &program.recorder(), &why));
+    check(table.record(scheme.self(), site, &call, host.recorder(), &why));
+    std::vector<std::string> names;
+    for (const ProgramOp& op : host.program().ops()) {
+      const auto reads = [&](tenon_tid id) {
+        return std::any_of(op.operands.begin(), op.operands.end(), [&](const auto& o) { return o.tensor == id; });
+      };
+      names.push_back(op.name + (reads(norm_.t[0]) ? " norm" : "") + (reads(stores.back()) ? " store" : ""));
+    }
     table.unbind(scheme.self(), site);
-    return program.ops({{norm_.t[0], "norm"}, {stores.back(), "store"}});
+    return names;
   }
 
  private:

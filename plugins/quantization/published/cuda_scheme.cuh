@@ -53,7 +53,8 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
     if (!is_permuted(s)) return claim;
     if (s.rows_wanted != 0) throw sdk::Refused("an embedding whose columns are in another order");
     if (s.x_format != TENON_F32) throw sdk::Refused("activations other than f32, whose columns are to be put in order");
-    if (!takes_order(s, b.rows)) claim.pro = 0;  // an op gathers x before the product
+    // Before other products an op gathers x.
+    if (!Base::takes_order(Base::code_of(s), {static_cast<uint32_t>(s.in_dim), s.experts, b.rows})) claim.pro = 0;
     return claim;
   }
   std::unique_ptr<Site> bind(const tenon_linear& s, std::span<const tenon_claim* const> claims) const {
@@ -108,11 +109,6 @@ class CudaScheme : public cuda::PackedScheme<CudaScheme<Schema>>, public Schema 
  private:
   static constexpr size_t kCount = std::size(Schema::kCodings);
 
-  bool takes_order(const tenon_linear& s, uint32_t rows) const {
-    std::vector<tenon_format> sources;
-    for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(source(s, i));
-    return Base::takes_order(code(sources), {static_cast<uint32_t>(s.in_dim), s.experts, rows});
-  }
   static bool is_permuted(const tenon_linear& s) {
     for (uint32_t i = 0; i < s.n_mats; ++i) {
       if (Schema::published(s, i)->permuted()) return true;

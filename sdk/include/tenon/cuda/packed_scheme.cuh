@@ -152,6 +152,12 @@ class PackedScheme : public sdk::Quantization<T> {
     });
   }
 
+  // Returns the code of the format that a site gets; throws Refused.
+  uint32_t code_of(const tenon_linear& s) const {
+    std::vector<tenon_format> sources;
+    for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(T::source(s, i));
+    return self().code(sources);
+  }
   // Says whether such products of a format's code take columns in an order of their own (RowSource::order).
   struct OrderedProduct {
     uint32_t k, experts, rows;
@@ -222,14 +228,12 @@ class PackedScheme : public sdk::Quantization<T> {
   // Other activations than f32 are those that a product multiplies as they are, or those before a norm that it does;
   // and those that silu makes of what it gives, or that it leaves for a norm beside y.
   void check_activations(const tenon_linear& s, const tenon_bounds& b, const tenon_claim& claim) const {
-    std::vector<tenon_format> sources;
-    for (uint32_t i = 0; i < s.n_mats; ++i) sources.push_back(T::source(s, i));
     const std::vector<tenon_fop> pro = sdk::ops_of(s.pro), epi = sdk::ops_of(s.epi);
     const bool as_it_is = sdk::is_normed(s.x_format) ? pro.size() == 1 && claim.pro == 1 : pro.empty(),
                done = claim.epi == epi.size();
     const tenon_id last = epi.empty() ? 0 : epi.back().id;
     bool reads = false, writes = false;
-    T::with_format(self().code(sources), [&]<class F>(F) {
+    T::with_format(code_of(s), [&]<class F>(F) {
       reads = as_it_is && reads_halves<F>(s, b.rows);
       writes = done && (sdk::is_normed(s.y_format) ? leaves_normed<F>(s, b.rows, last)
                                                    : last == TENON_F_SILU_MUL && writes_halves<F>(s, b.rows));
